@@ -39,6 +39,12 @@ func (k VerdictKind) String() string {
 	return verdictNames[VerdictUnclear]
 }
 
+// doubt says whether the attempt may have had an effect, or may yet have one.
+// A kind that this version does not know is doubt.
+func (k VerdictKind) doubt() bool {
+	return k == VerdictUnclear || k == VerdictPending || int(k) >= len(verdictNames)
+}
+
 // Verdict is what one attempt told us, with what helps to find it again at
 // the provider. It holds no body and no credential. The zero Verdict is doubt.
 type Verdict struct {

@@ -1,0 +1,151 @@
+package keyring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/samekey/samekey/internal/canon"
+	"github.com/samekey/samekey/internal/clock"
+)
+
+// Begin records an intent: ref, key, request and terms, durable when it
+// returns. It sends nothing, and copies what it is given.
+//
+// Where ref is on record already, the intent on record is returned if d asks
+// for the same, whatever its state; otherwise nothing changes and the error
+// is [ErrDiffers] with the differing places in Error.Fields. A ref without a
+// name is a new intent each time, under a name of its own.
+//
+// It reports [ErrInvalid] for a ref, request, terms or key that cannot be
+// used, [ErrDamaged] where the record is damaged, [ErrFull] where a limit is
+// reached, and the errors of the store. Nothing was stored then, unless the
+// store's own error leaves that open; the same call finds out.
+func (r *Ring) Begin(ctx context.Context, ref Ref, d Draft) (Intent, error) {
+	e, _, err := r.begin(ctx, ref, d, false)
+	if err != nil {
+		return Intent{}, wrap("begin", ref, err)
+	}
+	return r.intent(ctx, e, &d.Terms), nil
+}
+
+// BeginHeld is [Ring.Begin] for a sender: a new intent is recorded together
+// with the hold and the start of its first attempt, in one durable write. The
+// first [Hold.Start] then returns the key without writing again.
+//
+// The hold is nil where the intent was on record already; look at its state,
+// then at [Ring.Acquire].
+func (r *Ring) BeginHeld(ctx context.Context, ref Ref, d Draft) (Intent, *Hold, error) {
+	e, created, err := r.begin(ctx, ref, d, true)
+	if err != nil {
+		return Intent{}, nil, wrap("begin", ref, err)
+	}
+	in := r.intent(ctx, e, &d.Terms)
+	if !created {
+		return in, nil, nil
+	}
+	terms := d.Terms
+	return in, &Hold{ring: r, entry: e, id: e.rec.Hold.ID, terms: &terms, attempt: 1, prepared: true}, nil
+}
+
+// begin finds or makes the record. created says which.
+func (r *Ring) begin(ctx context.Context, ref Ref, d Draft, held bool) (e entry, created bool, err error) {
+	if err := r.ready(ctx); err != nil {
+		return entry{}, false, err
+	}
+	normal, err := ref.Normal()
+	if err != nil {
+		return entry{}, false, err
+	}
+	s, err := d.shape(canon.Latest)
+	if err != nil {
+		return entry{}, false, err
+	}
+	if normal.Name == "" {
+		normal.Name = uuid.NewString()
+	}
+	for {
+		e, err := r.match(ctx, normal, d, s)
+		if !errors.Is(err, ErrNotFound) {
+			return e, false, err
+		}
+		e, err = r.make(ctx, normal, d, s, held)
+		if !errors.Is(err, ErrExists) {
+			return e, err == nil, err
+		}
+		// Somebody else began it between the two steps: theirs counts.
+		if err := ctx.Err(); err != nil {
+			return entry{}, false, err
+		}
+	}
+}
+
+// match returns the record of ref if d asks for the same.
+func (r *Ring) match(ctx context.Context, ref Ref, d Draft, s shape) (entry, error) {
+	stored, err := r.store.Load(ctx, ref)
+	if err != nil {
+		return entry{}, err
+	}
+	e := readEntry(stored)
+	if e.damage != nil {
+		return entry{}, fmt.Errorf("%w: %w", ErrDamaged, e.damage)
+	}
+	g := e.rec.current()
+	if s.fingerprint.form != g.Form { // an older record is compared by its own form
+		if s, err = d.shape(g.Form); err != nil {
+			return entry{}, err
+		}
+	}
+	fields := canon.Differences(g.canonParts(), s.parts)
+	if !d.Key.IsZero() && d.Key.String() != g.Key {
+		fields = append(fields, "key")
+	}
+	if len(fields) > 0 {
+		return entry{}, &Error{Op: "begin", Ref: ref, Fields: fields, Err: ErrDiffers}
+	}
+	return e, nil
+}
+
+// make mints the key, places it and stores the new record.
+func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (entry, error) {
+	key := d.Key
+	if key.IsZero() {
+		var err error
+		if key, err = mint(); err != nil {
+			return entry{}, err
+		}
+	}
+	request, err := d.Contract.place(s.request, key)
+	if err != nil {
+		return entry{}, err
+	}
+	now := clock.Now(ctx)
+	rec := &record{
+		Ref:   ref,
+		Begun: stampOf(now),
+		Last:  stampOf(now),
+		Generations: []generation{{
+			Number: 1,
+			Key:    key.String(),
+			Form:   s.fingerprint.form,
+			Parts:  storedParts(s.parts),
+			Method: request.Method,
+			Needs:  s.needs,
+			Terms:  storedTerms(d.Terms),
+		}},
+	}
+	if held {
+		if rec.Hold, err = r.hold(ctx, now); err != nil {
+			return entry{}, err
+		}
+		rec.current().Attempts = []attempt{r.attempt(1, rec.Hold, now)}
+	}
+	return r.create(ctx, rec, request)
+}
+
+// attempt is the start of an attempt under hold h.
+func (r *Ring) attempt(number int, h *holdMark, now clock.Reading) attempt {
+	return attempt{Number: number, Hold: h.ID, Owner: h.Owner, Start: stampOf(now), Deadline: r.opts.AttemptTimeout}
+}
