@@ -73,3 +73,11 @@ func TestReopenKeepsRecords(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryStore(t *testing.T) {
+	TestStore(t, func(t *testing.T) keyring.Store {
+		s := NewStore()
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}
