@@ -349,3 +349,28 @@ func (h *Hold) Release(ctx context.Context) error {
 	}
 	return wrap("release", h.entry.stored.Ref, ErrStale)
 }
+
+// Prospect is what a verdict would leave behind.
+type Prospect struct {
+	Outcome Outcome
+	Again   bool          // another attempt under this key would be permitted
+	Wait    time.Duration // which the rules about doubt demand before it; 0: none
+}
+
+// Preview says what finishing the attempt under way with v would leave behind.
+// It changes nothing. Senders decide by it whether to keep the hold.
+func (h *Hold) Preview(ctx context.Context, v Verdict) Prospect {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.entry.rec == nil || h.attempt == 0 {
+		return Prospect{}
+	}
+	rec := h.entry.rec.clone()
+	h.record(rec, clock.Now(ctx), v, nil, After{Keep: true})
+	e := h.entry
+	e.rec = rec
+	view := h.ring.view(ctx, e, h.terms)
+	_, out := view.fold()
+	f := view.facts()
+	return Prospect{Outcome: out, Again: view.mayStart(&out, f), Wait: view.spaced(f)}
+}

@@ -1,0 +1,254 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/samekey/samekey/internal/canon"
+	"github.com/samekey/samekey/internal/clock"
+	"github.com/samekey/samekey/internal/wire"
+	"github.com/samekey/samekey/keyring"
+	"github.com/samekey/samekey/provider"
+	"github.com/samekey/samekey/retry"
+)
+
+// finishTimeout bounds the record of what came of an attempt, which has a
+// context of its own: a caller who gives up must not lose it.
+const finishTimeout = 30 * time.Second
+
+// call is one sending of one intent, from its hold to its outcome: some
+// attempts with waits between them.
+type call struct {
+	client *Client
+	hold   *keyring.Hold
+	taken  canon.Taken
+
+	intent   keyring.Intent // as the latest record left it
+	began    time.Time
+	attempts int
+	decision retry.Decision // after the latest attempt
+	signedIn [32]byte       // digest of the credentials of the latest attempt
+	retried  bool           // a rejected credential was replaced once
+	early    error          // why an attempt never began, or what failed beside the provider
+}
+
+type callKey struct{}
+
+// run makes attempts until the round is over. Whatever happens, it returns
+// what is on record, and gives the hold back.
+func (c *call) run(ctx context.Context) (keyring.Intent, error) {
+	c.began = time.Now()
+	c.intent = c.hold.Intent(ctx)
+	carrier, err := retryablehttp.NewRequestWithContext(context.WithValue(ctx, callKey{}, c), c.intent.Request.Method, c.intent.Request.URL, nil)
+	if err != nil {
+		return c.end(ctx, quiet{"the recorded request cannot be sent", err})
+	}
+	// The library runs the loop: attempts, waits, cancelling. What it would
+	// decide by (a response, an error) is not enough to decide by, so that
+	// CheckRetry and Backoff repeat what the recorder below has decided.
+	loop := &retryablehttp.Client{
+		HTTPClient: c.client.http,
+		RetryMax:   math.MaxInt,
+		CheckRetry: func(context.Context, *http.Response, error) (bool, error) {
+			return c.decision.Action == retry.Sleep, nil
+		},
+		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return c.decision.Wait },
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+	resp, err := loop.Do(carrier)
+	if resp != nil {
+		resp.Body.Close() //nolint:errcheck,gosec // it holds no bytes, see recorder
+	}
+	if c.early != nil {
+		return c.end(ctx, c.early)
+	}
+	if err != nil && ctx.Err() != nil {
+		return c.end(ctx, context.Cause(ctx))
+	}
+	return c.end(ctx, nil)
+}
+
+// end gives the hold back, if the last record did not.
+func (c *call) end(ctx context.Context, err error) (keyring.Intent, error) {
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	if rerr := c.hold.Release(rctx); rerr != nil && err == nil {
+		err = rerr
+	}
+	c.intent = c.hold.Intent(rctx)
+	return c.intent, err
+}
+
+// recorder sits beneath the retry loop, in the place of a transport, and turns
+// each of its rounds into one recorded attempt.
+type recorder struct{}
+
+// RoundTrip makes one attempt of the call in the request's context. The
+// response has no body: nobody above may read, close or drain the answer.
+func (recorder) RoundTrip(carrier *http.Request) (*http.Response, error) {
+	c, ok := carrier.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil, errors.New("samekey: this transport is of no use elsewhere")
+	}
+	if err := c.attempt(carrier.Context()); err != nil {
+		c.early = err
+		c.decision = retry.Decision{}
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: carrier}, nil
+}
+
+// attempt is record, act, record. Its order is what makes a call safe.
+func (c *call) attempt(ctx context.Context) error {
+	if _, err := c.hold.Start(ctx); err != nil { // 1. durable: an attempt is under way
+		return err
+	}
+	c.attempts++
+	verdict, answer, refused := c.act(ctx) // 2. the only line that touches the network
+
+	// 3. durable: what came of it, in a context of its own.
+	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	c.decision = c.decide(ctx, fctx, verdict)
+	if refused != nil {
+		c.decision = retry.Decision{Reason: "the attempt was not made"}
+	}
+	after := keyring.After{Keep: c.decision.Action == retry.Sleep, Wait: c.decision.Wait}
+	in, err := c.hold.Finish(fctx, verdict, answer, after)
+	if err != nil {
+		return errors.Join(err, refused)
+	}
+	c.intent = in
+	c.client.logAttempt(ctx, in, verdict, c.decision)
+	return refused
+}
+
+// act sends the stored request once and reads what comes back. refused is an
+// error on our own side, with nothing sent.
+func (c *call) act(ctx context.Context) (verdict keyring.Verdict, answer []byte, refused error) {
+	in := c.hold.Intent(ctx)
+	ctx, cancel := context.WithTimeout(ctx, c.hold.Left(ctx))
+	defer cancel()
+	req, err := c.authorized(ctx, in)
+	if err != nil {
+		v := keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: it could not be authorized"}
+		return v, nil, err
+	}
+	if err := c.client.checkOrigin(req.URL.String(), true, true); err != nil {
+		return keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: its origin is not allowed"}, nil, err
+	}
+	c.signedIn = credentials(req)
+	reply := wire.Send(ctx, c.client.opts.Transport, wire.Request{
+		Method: req.Method, URL: req.URL.String(), Header: req.Header, Body: in.Request.Body,
+	}, wire.Options{
+		MaxAnswer: c.client.opts.MaxAnswer,
+		Late:      func() bool { return c.hold.Left(ctx) <= 0 },
+	})
+	verdict = c.client.profile.Read(provider.Exchange{
+		Method:  in.Request.Method,
+		URL:     in.Request.URL,
+		Status:  reply.Status,
+		Header:  reply.Header,
+		Body:    reply.Body,
+		Cut:     reply.Cut,
+		NotSent: reply.NotSent,
+		Now:     clock.Now(ctx).Wall,
+	})
+	if reply.Status == 0 {
+		verdict.Why = why(reply)
+		return verdict, nil, nil
+	}
+	a := Answer{Status: reply.Status, Header: reply.Header, Body: reply.Body}
+	if reply.Cut && len(a.Body) > cutKept {
+		a.Body = a.Body[:cutKept]
+	}
+	return verdict, a.encode(), nil
+}
+
+func why(r wire.Reply) string {
+	switch {
+	case r.Late:
+		return "not sent: its deadline had passed"
+	case r.Err == nil:
+		return "no answer"
+	case r.NotSent:
+		return "not sent: " + r.Err.Error()
+	}
+	return "no answer: " + r.Err.Error()
+}
+
+// decide says what follows an attempt. The ring says whether another one would
+// be permitted, the policy when it is due.
+func (c *call) decide(ctx, fctx context.Context, v keyring.Verdict) retry.Decision {
+	p := c.hold.Preview(fctx, v)
+	if !p.Again {
+		return retry.Decision{Reason: "no further attempt is permitted: " + p.Outcome.State.String()}
+	}
+	if v.SignIn {
+		return c.signIn(ctx, fctx)
+	}
+	progress := retry.Progress{
+		Attempts:   c.attempts,
+		Total:      len(c.intent.Attempts) + 1,
+		Elapsed:    time.Since(c.began),
+		RetryAfter: v.RetryAfter,
+		NotSooner:  p.Wait,
+		Key:        c.intent.Key.String(),
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if progress.Left = time.Until(deadline); progress.Left == 0 {
+			progress.Left = -1
+		}
+	}
+	if ctx.Err() != nil {
+		progress.Left = -1
+	}
+	d := c.client.opts.Retry.Next(progress)
+	d.Wait = max(d.Wait, p.Wait, 0)
+	return d
+}
+
+// signIn permits one more attempt after a rejected credential, and only with
+// another one.
+func (c *call) signIn(ctx, fctx context.Context) retry.Decision {
+	stop := retry.Decision{Reason: "working credentials are needed"}
+	if c.retried || c.client.opts.Authorize == nil || ctx.Err() != nil {
+		return stop
+	}
+	req, err := c.authorized(ctx, c.hold.Intent(fctx))
+	if err != nil || credentials(req) == c.signedIn {
+		return stop
+	}
+	c.retried = true
+	return retry.Decision{Action: retry.Sleep, Reason: "other credentials are at hand"}
+}
+
+// credentials is a digest of what authorizes req. It stays in memory and only
+// tells whether two of them are the same.
+func credentials(req *http.Request) [32]byte {
+	h := sha256.New()
+	write := func(s string) { _, _ = io.WriteString(h, s+"\x00") } // a hash never fails
+	header := make([]string, 0, len(req.Header))
+	for name := range req.Header {
+		if canon.Credential(name) {
+			header = append(header, name)
+		}
+	}
+	slices.Sort(header)
+	for _, name := range header {
+		write(name)
+		write(strings.Join(req.Header[name], "\x00"))
+	}
+	write(req.URL.RawQuery)
+	write(req.URL.User.String())
+	return [32]byte(h.Sum(nil))
+}

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"github.com/samekey/samekey/keyring"
+	"github.com/samekey/samekey/provider"
+)
+
+// Client sends intents to one provider. It is made by [New], and its methods
+// may be called from many goroutines at once.
+type Client struct {
+	store   keyring.Store
+	ring    *keyring.Ring
+	profile provider.Profile
+	opts    Options
+	origins map[string]bool
+	http    *http.Client
+	err     error // of store, profile or options; reported by every call
+
+	closing context.Context // ends when Close stops waiting
+	stop    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	calls  int
+	closed bool
+	idle   chan struct{} // made by Close; closed when calls reaches zero
+}
+
+// New returns a client for the provider that profile describes, keeping its
+// intents in store. A nil opts means the defaults. A nil store, a profile with
+// an error and options that cannot work make every call report
+// [keyring.ErrInvalid]; nothing is stored or sent then.
+//
+// The client uses the store but does not own it: close the client first, then
+// the store.
+func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
+	c := &Client{store: store, profile: profile}
+	if opts != nil {
+		c.opts = *opts
+	}
+	c.closing, c.stop = context.WithCancelCause(context.Background())
+	switch {
+	case store == nil:
+		c.err = fmt.Errorf("%w: %w", keyring.ErrInvalid, errNilStore)
+	case profile.Err() != nil:
+		c.err = profile.Err()
+	default:
+		c.err = c.opts.settle()
+	}
+	if c.err != nil {
+		return c
+	}
+	if c.origins, c.err = c.opts.origins(profile); c.err != nil {
+		return c
+	}
+	c.ring = keyring.New(store, &c.opts.Keyring)
+	c.http = &http.Client{
+		Transport: recorder{},
+		// A redirect is an answer to read, not an instruction: following it would
+		// send body and key to a place that the profile says nothing about.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Ring returns the rules and records below the client, for the application's
+// own tools: it asks neither Options.Access nor anybody else. It is nil where
+// [New] was given something that cannot work.
+func (c *Client) Ring() *keyring.Ring { return c.ring }
+
+// enter counts a call in, and gives it a context that also ends when Close
+// stops waiting. Each enter needs one leave.
+func (c *Client) enter(ctx context.Context) (context.Context, func(), error) {
+	if c.err != nil {
+		return nil, nil, c.err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, nil, fmt.Errorf("the client was closed: %w", keyring.ErrClosed)
+	}
+	c.calls++
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(c.closing, func() { cancel(context.Cause(c.closing)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.calls--
+		if c.calls == 0 && c.idle != nil {
+			close(c.idle)
+			c.idle = nil
+		}
+	}, nil
+}
+
+// Close refuses new calls and waits until those under way have recorded what
+// came of them. When ctx ends first, the calls are cut short: their attempts
+// are recorded as unclear, which Close still waits for, and the context's
+// error is returned. Closing twice is harmless. The store stays open.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	if c.calls == 0 {
+		c.mu.Unlock()
+		return c.release()
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.mu.Unlock()
+
+	select {
+	case <-idle:
+		return c.release()
+	case <-ctx.Done():
+	}
+	c.stop(fmt.Errorf("the client was closed: %w", keyring.ErrClosed))
+	<-idle // bounded: attempts end with their context, records by their own limit
+	if err := c.release(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// release lets go of idle connections.
+func (c *Client) release() error {
+	c.stop(keyring.ErrClosed)
+	if t, ok := c.opts.Transport.(interface{ CloseIdleConnections() }); ok && c.opts.Transport != http.DefaultTransport {
+		t.CloseIdleConnections()
+	}
+	return nil
+}

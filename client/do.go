@@ -1,0 +1,232 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/samekey/samekey/internal/canon"
+	"github.com/samekey/samekey/keyring"
+)
+
+// Do makes req take effect once. The first call with a ref records a new key
+// with the request, durably, then sends it, and sends it again under that key
+// as long as that is safe and the policy sees a point in it. A later call with
+// the same ref and an equal request goes on where the first one stopped, in
+// this process or another; once the intent is final it is answered from the
+// record and nothing is sent. Calls at the same time share one sending and its
+// outcome.
+//
+// The error is nil if and only if the effect exists. Otherwise it is an
+// [*Error], whose Outcome says what is known and what may be done; it matches
+// the errors of this package, and of package keyring: ErrInvalid for a request
+// that cannot be used and ErrDiffers for one that is not the one on record
+// (nothing is sent), ErrTooSoon with Outcome.NotBefore, ErrNeedsInspection.
+// The Result is not nil wherever the intent is on record and the caller may
+// see it, with or without an error.
+//
+// The request's body is read once, at the beginning, and closed. Credentials
+// on the request (see Options.Authorize) are used for this call and not stored.
+// A key that stands in the profile's header is taken as the intent's key.
+//
+// When ctx ends, Do records what is known and returns; what was sent may still
+// take effect, and a later call finds out.
+func (c *Client) Do(ctx context.Context, ref keyring.Ref, req *http.Request) (*Result, error) {
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		closeBody(req)
+		return nil, c.fail(context.Background(), "do", ref, err)
+	}
+	defer leave()
+	g, err := c.prepare(ref, req, true)
+	if err != nil {
+		return nil, c.fail(ctx, "do", ref, err)
+	}
+	in, hold, err := c.ring.BeginHeld(ctx, ref, g.draft)
+	if err != nil {
+		return nil, c.fail(ctx, "do", ref, err)
+	}
+	if hold != nil {
+		c.logBegun(ctx, in)
+	}
+	return c.settle(ctx, "do", in, hold, g.taken)
+}
+
+// Begin records an intent and sends nothing; see [Client.Send]. It reports what
+// [keyring.Ring.Begin] reports, inside an [*Error]. A ref without a name gives
+// a new intent, under a name of its own, each time.
+//
+// Credentials on the request are not stored: [Client.Send] has those of
+// Options.Authorize alone.
+func (c *Client) Begin(ctx context.Context, ref keyring.Ref, req *http.Request) (keyring.Intent, error) {
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		closeBody(req)
+		return keyring.Intent{}, c.fail(context.Background(), "begin", ref, err)
+	}
+	defer leave()
+	g, err := c.prepare(ref, req, false)
+	if err != nil {
+		return keyring.Intent{}, c.fail(ctx, "begin", ref, err)
+	}
+	in, err := c.ring.Begin(ctx, ref, g.draft)
+	if err != nil {
+		return keyring.Intent{}, c.fail(ctx, "begin", ref, err)
+	}
+	if err := c.allowed(ctx, in); err != nil {
+		return keyring.Intent{}, &Error{Op: "begin", Ref: in.Ref, Err: err}
+	}
+	c.logBegun(ctx, in)
+	return in, nil
+}
+
+// Send sends what is on record for ref, with the credentials of
+// Options.Authorize, and reports like [Client.Do]. It reports
+// keyring.ErrNotFound for a ref that is not on record, keyring.ErrInvalid for an
+// intent of another profile, and [ErrSignIn] for one that was begun with
+// credentials when Options.Authorize is nil; nothing is sent then.
+func (c *Client) Send(ctx context.Context, ref keyring.Ref) (*Result, error) {
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, c.fail(context.Background(), "send", ref, err)
+	}
+	defer leave()
+	if ref.Name == "" {
+		return nil, c.fail(ctx, "send", ref, ErrNoRef)
+	}
+	in, err := c.ring.Get(ctx, ref)
+	if err != nil {
+		return nil, c.fail(ctx, "send", ref, err)
+	}
+	return c.settle(ctx, "send", in, nil, canon.Taken{})
+}
+
+func closeBody(req *http.Request) {
+	if req != nil && req.Body != nil {
+		req.Body.Close() //nolint:errcheck,gosec // nothing was read from it
+	}
+}
+
+// prepare checks everything that can be checked before anything is stored.
+func (c *Client) prepare(ref keyring.Ref, req *http.Request, named bool) (given, error) {
+	if named && ref.Name == "" {
+		closeBody(req)
+		return given{}, fmt.Errorf("%w: name the intent, so that a second call is recognised", ErrNoRef)
+	}
+	g, err := c.read(req)
+	if err != nil {
+		return given{}, err
+	}
+	if canon.Origin(g.draft.Request.URL) == "" {
+		return given{}, fmt.Errorf("%w: the URL must be absolute, such as https://api.example.com/v1/charges", keyring.ErrInvalid)
+	}
+	return g, c.checkOrigin(g.draft.Request.URL, true, true)
+}
+
+// settle brings an intent to an outcome: from the record, by sending it under
+// the given hold or one that it acquires, or by waiting for whoever sends it.
+func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold *keyring.Hold, taken canon.Taken) (*Result, error) {
+	waited := false
+	for {
+		if err := c.allowed(ctx, in); err != nil {
+			if hold != nil {
+				err = errors.Join(err, hold.Release(context.WithoutCancel(ctx)))
+			}
+			return nil, &Error{Op: op, Ref: in.Ref, Err: err}
+		}
+		if hold == nil {
+			if in.State == keyring.StateDamaged || in.Final() || waited && in.HeldBy == "" {
+				return c.outcome(ctx, op, in, true, nil)
+			}
+			if err := c.sendable(in, taken); err != nil {
+				return c.outcome(ctx, op, in, true, err)
+			}
+			var err error
+			hold, err = c.ring.Acquire(ctx, in.Ref, c.profile.Terms(in.Request.Method, in.Request.URL))
+			switch {
+			case errors.Is(err, keyring.ErrHeld):
+				waited = true
+				if in, err = c.wait(ctx, in); err != nil {
+					return c.outcome(ctx, op, in, true, err)
+				}
+				continue
+			case err != nil:
+				return c.refresh(ctx, op, in, err)
+			}
+			in = hold.Intent(ctx)
+			continue
+		}
+		s := &call{client: c, hold: hold, taken: taken}
+		in, err := s.run(ctx)
+		if errors.Is(err, keyring.ErrHeld) && s.attempts == 0 { // lost before anything was sent
+			hold, waited = nil, true
+			if in, err = c.wait(ctx, in); err == nil {
+				continue
+			}
+		}
+		return c.outcome(ctx, op, in, s.attempts == 0, err)
+	}
+}
+
+// sendable says whether this client may send an intent that is on record.
+func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
+	if in.Terms.Profile != c.profile.Name() {
+		return fmt.Errorf("%w: the intent belongs to profile %q, this client to %q", keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
+	}
+	own := len(taken.Names()) > 0
+	if len(in.Needs) > 0 && !own && c.opts.Authorize == nil {
+		return fmt.Errorf("%w: it was begun with %s, which is not stored; set Options.Authorize, or call Do with it", ErrSignIn, in.Needs[0])
+	}
+	return c.checkOrigin(in.Request.URL, own, c.opts.Authorize != nil)
+}
+
+// refresh reads the intent again after it could not be acquired: it may have
+// become final meanwhile, which is an outcome and not a failure.
+func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, cause error) (*Result, error) {
+	now, err := c.ring.Get(context.WithoutCancel(ctx), in.Ref)
+	if err != nil {
+		return c.outcome(ctx, op, in, true, errors.Join(cause, err))
+	}
+	if errors.Is(cause, keyring.ErrFinal) {
+		cause = nil
+	}
+	return c.outcome(ctx, op, now, true, cause)
+}
+
+// allowed asks Options.Access.
+func (c *Client) allowed(ctx context.Context, in keyring.Intent) error {
+	if c.opts.Access == nil {
+		return nil
+	}
+	if err := c.opts.Access(ctx, in); err != nil {
+		return fmt.Errorf("Options.Access: %w", err)
+	}
+	return nil
+}
+
+// outcome turns what is on record into what is returned. recorded says that
+// nothing was sent in this call.
+func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, recorded bool, cause error) (*Result, error) {
+	if err := c.allowed(ctx, in); err != nil { // the sending may have taken long
+		return nil, &Error{Op: op, Ref: in.Ref, Err: err}
+	}
+	out := in.Outcome()
+	if recorded {
+		out.Source = keyring.SourceRecord
+	}
+	answer, err := ParseAnswer(in.Answer)
+	if err != nil {
+		cause = errors.Join(cause, err)
+	}
+	res := &Result{Intent: in, Outcome: out, Answer: answer}
+	c.logOutcome(ctx, in, out, cause)
+	if out.State == keyring.StateDone {
+		return res, nil
+	}
+	kinds := kindsOf(out)
+	if errors.Is(cause, ErrSignIn) && !out.NeedsSignIn {
+		out.NeedsSignIn, res.Outcome.NeedsSignIn = true, true
+	}
+	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: cause, kinds: kinds}
+}

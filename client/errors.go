@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/samekey/samekey/keyring"
+)
+
+// What an [*Error] matches with errors.Is, by the state of the intent. None of
+// them but ErrRefused and ErrNotSent says that there is no effect.
+var (
+	// ErrRefused: the provider said no, for good; no effect.
+	ErrRefused = errors.New("refused by the provider")
+	// ErrPending: the provider is still working on it.
+	ErrPending = errors.New("still pending at the provider")
+	// ErrConflict: the provider knows the key with another request.
+	ErrConflict = errors.New("the provider knows this key with another request")
+	// ErrUnknown: the effect may exist.
+	ErrUnknown = errors.New("not known whether it took effect")
+	// ErrExpired: the effect may exist, and the provider may have forgotten the
+	// key.
+	ErrExpired = errors.New("not known whether it took effect, and too late to send it again under its key")
+	// ErrNotSent: nothing that could have had an effect was sent.
+	ErrNotSent = errors.New("nothing took effect yet")
+	// ErrSignIn: the provider turned the credentials away, or there are none.
+	// The key is kept; send again once they work.
+	ErrSignIn = errors.New("working credentials are needed")
+	// ErrAbandoned: the intent was given up after a look.
+	ErrAbandoned = errors.New("given up")
+	// ErrOrigin: the request goes to a place that the profile and
+	// Options.Origins do not name. Nothing was stored or sent.
+	ErrOrigin = errors.New("the request's origin is not among those allowed")
+	// ErrNoRef: a call needs a ref with a name. Nothing was stored or sent.
+	ErrNoRef = errors.New("the ref has no name")
+)
+
+// Error is what the methods of a [Client] report. It says what is known about
+// the intent, and never holds a body, a query or a credential.
+type Error struct {
+	Op      string // "do", "begin", "send"
+	Ref     keyring.Ref
+	Key     keyring.Key // zero where none is on record
+	Outcome keyring.Outcome
+	Err     error // what else there is to say: the context's error, the store's, ...; may be nil
+
+	kinds []error // the sentinels above that apply
+}
+
+// Error returns what is known, the provider's status, code and request id, and
+// what to do next.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("samekey: " + e.Op)
+	if e.Ref != (keyring.Ref{}) {
+		b.WriteString(" " + e.Ref.String())
+	}
+	switch {
+	case len(e.kinds) > 0:
+		b.WriteString(": " + e.kinds[0].Error())
+		writeVerdict(&b, e.Outcome.Verdict)
+		if e.Err != nil {
+			b.WriteString(": " + e.Err.Error())
+		}
+		if e.Outcome.Next != "" {
+			b.WriteString(". " + e.Outcome.Next)
+		}
+	case e.Err != nil:
+		b.WriteString(": " + e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the sentinels that apply and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return e.kinds
+	}
+	return append(e.kinds[:len(e.kinds):len(e.kinds)], e.Err)
+}
+
+func writeVerdict(b *strings.Builder, v keyring.Verdict) {
+	var parts []string
+	if v.Status != 0 {
+		parts = append(parts, "status "+statusText(v.Status))
+	}
+	if v.Code != "" {
+		parts = append(parts, "code "+v.Code)
+	}
+	if v.RequestID != "" {
+		parts = append(parts, "request "+v.RequestID)
+	}
+	if v.Why != "" {
+		parts = append(parts, v.Why)
+	}
+	if len(parts) > 0 {
+		b.WriteString(" (" + strings.Join(parts, ", ") + ")")
+	}
+}
+
+// kindsOf lists the sentinels for an outcome; none where the effect exists.
+func kindsOf(o keyring.Outcome) []error {
+	var kinds []error
+	switch o.State {
+	case keyring.StateDone:
+		return nil
+	case keyring.StateRefused:
+		kinds = append(kinds, ErrRefused)
+	case keyring.StateAbandoned:
+		kinds = append(kinds, ErrAbandoned)
+	case keyring.StatePending:
+		kinds = append(kinds, ErrPending)
+	case keyring.StateConflict:
+		kinds = append(kinds, ErrConflict)
+	case keyring.StateExpired:
+		kinds = append(kinds, ErrExpired)
+	case keyring.StateNeverSent:
+		kinds = append(kinds, ErrNotSent)
+	case keyring.StateDamaged:
+		kinds = append(kinds, ErrUnknown, keyring.ErrDamaged)
+	case keyring.StateUnknown, keyring.StateSending:
+		kinds = append(kinds, ErrUnknown)
+	default:
+		kinds = append(kinds, ErrUnknown)
+	}
+	if o.NeedsSignIn {
+		kinds = append(kinds, ErrSignIn)
+	}
+	if o.NeedsInspection {
+		kinds = append(kinds, keyring.ErrNeedsInspection)
+	}
+	return kinds
+}
+
+// OutcomeOf says what is known after a call that returned err. For an error
+// that it does not know, and for nil, the answer is the zero Outcome: doubt.
+// Where err is nil, the effect exists and Result.Outcome says more.
+func OutcomeOf(err error) keyring.Outcome {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Outcome
+	}
+	return keyring.Outcome{}
+}
+
+// fail makes the error of a call that could not go as far as an outcome of its
+// own. What is on record for ref is added, if the caller may see it.
+func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error) error {
+	var done *Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	e := &Error{Op: op, Ref: ref, Err: err}
+	if c.ring == nil || ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
+		return e
+	}
+	in, gerr := c.ring.Get(context.WithoutCancel(ctx), ref)
+	switch {
+	case errors.Is(gerr, keyring.ErrNotFound):
+		e.Outcome = keyring.Outcome{State: keyring.StateNeverSent, Next: "Nothing was stored or sent."}
+	case gerr == nil && c.allowed(ctx, in) == nil:
+		e.Outcome, e.Key = in.Outcome(), in.Key
+	}
+	return e
+}

@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/samekey/samekey/internal/canon"
+	"github.com/samekey/samekey/internal/wire"
+	"github.com/samekey/samekey/keyring"
+	"github.com/samekey/samekey/provider"
+	"github.com/samekey/samekey/retry"
+)
+
+const (
+	defaultMaxBody   = 4 << 20
+	defaultMaxAnswer = 10 << 20
+)
+
+// Options are the settings of a [Client]. The zero value is ready to use, and
+// is what a nil *Options means.
+type Options struct {
+	// Keyring holds the settings of the ring that the client makes. Those that
+	// stand here as well (AttemptTimeout, UnknownRetention, ClockTrusted) may be
+	// set in either place, but not differently in both.
+	Keyring keyring.Options
+
+	// Authorize adds credentials to a request that is about to be sent: headers,
+	// or query parameters at the end. It is called for each attempt, so that a
+	// fresh token is used, and must not change what is already there; a request
+	// that it changes otherwise is not sent. The request's body is a copy. What
+	// Authorize adds is never stored or logged.
+	//
+	// Nil means that credentials are those on the request given to Do, for that
+	// call alone; what is sent from the record later has none.
+	Authorize func(ctx context.Context, req *http.Request) error
+
+	// Origins are the places that may be sent to, such as
+	// "https://api.example.com", beside those that the profile names. Where
+	// neither names any, Do sends to the origin of the request it is given, and
+	// Send does not send credentials.
+	Origins []string
+
+	// Access is asked before a recorded outcome or answer is handed out and
+	// before an intent is sent. An error means no, and is reported; nothing is
+	// sent. Nil allows everything.
+	Access func(ctx context.Context, in keyring.Intent) error
+
+	// Retry decides when another attempt is due. Nil means retry.Exponential{}.
+	// Whether one is permitted is not its business.
+	Retry retry.Policy
+
+	// ClockTrusted says whether the wall clock can be believed, see
+	// keyring.Options. Nil means yes.
+	ClockTrusted func() bool
+
+	// AttemptTimeout bounds one attempt, from its record to the last byte of the
+	// answer. Zero means 30 seconds. The whole call is bounded by its context.
+	AttemptTimeout time.Duration
+
+	// UnknownRetention is the retention to assume where the provider publishes
+	// none. Zero means 1 hour.
+	UnknownRetention time.Duration
+
+	// MaxBody bounds a request's body, in bytes. Zero means 4 MiB. A larger one
+	// is refused before anything is stored.
+	MaxBody int64
+
+	// MaxAnswer bounds what is read of an answer's body, in bytes. Zero means
+	// 10 MiB. A longer answer counts as not readable; what its status says
+	// stands.
+	MaxAnswer int64
+
+	// Transport sends single requests. Nil means one of the client's own, made
+	// like http.DefaultTransport. It must not send a request more than once and
+	// must not follow redirects; http.Transport, as it is used here, does
+	// neither.
+	Transport http.RoundTripper
+
+	// Logger receives one record per attempt and one per outcome; never a body,
+	// a query or a credential. Nil discards them.
+	Logger *slog.Logger
+}
+
+// settle fills in defaults and reports options that cannot work.
+func (o *Options) settle() error {
+	for _, d := range []struct {
+		name       string
+		mine, ring *time.Duration
+	}{
+		{"AttemptTimeout", &o.AttemptTimeout, &o.Keyring.AttemptTimeout},
+		{"UnknownRetention", &o.UnknownRetention, &o.Keyring.UnknownRetention},
+	} {
+		switch {
+		case *d.mine == 0:
+			*d.mine = *d.ring
+		case *d.ring != 0 && *d.ring != *d.mine:
+			return fmt.Errorf("%w: Options.%s and Options.Keyring.%s are set differently", keyring.ErrInvalid, d.name, d.name)
+		}
+		*d.ring = *d.mine
+	}
+	if o.ClockTrusted != nil && o.Keyring.ClockTrusted != nil {
+		return fmt.Errorf("%w: ClockTrusted is set in Options and in Options.Keyring; set one", keyring.ErrInvalid)
+	}
+	if o.ClockTrusted != nil {
+		o.Keyring.ClockTrusted = o.ClockTrusted
+	}
+	if o.MaxBody < 0 || o.MaxAnswer < 0 {
+		return fmt.Errorf("%w: MaxBody or MaxAnswer is negative", keyring.ErrInvalid)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = defaultMaxAnswer
+	}
+	if o.Retry == nil {
+		o.Retry = retry.Exponential{}
+	}
+	if p, ok := o.Retry.(interface{ Err() error }); ok {
+		if err := p.Err(); err != nil {
+			return fmt.Errorf("%w: Options.Retry: %w", keyring.ErrInvalid, err)
+		}
+	}
+	if o.Transport == nil {
+		o.Transport = wire.NewTransport()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// origins gathers the places that may be sent to.
+func (o *Options) origins(p provider.Profile) (map[string]bool, error) {
+	allowed := map[string]bool{}
+	for _, s := range append(p.Origins(), o.Origins...) {
+		u, err := url.Parse(s)
+		if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" ||
+			u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+			return nil, fmt.Errorf("%w: an origin must look like https://api.example.com, without path, query or password", keyring.ErrInvalid)
+		}
+		allowed[canon.Origin(s)] = true
+	}
+	return allowed, nil
+}
+
+var errNilStore = errors.New("the store is nil; open one with badgerkeys.OpenOrCreate")
