@@ -28,7 +28,7 @@ type pictureRow struct {
 	why     string   // ends the sentence "… because"
 }
 
-// picture says who may import whom. No arrow points up. Directories that do
+// picture says who may import whom. Arrows go down. Directories that do
 // not exist yet have their row already; one without a row fails the test.
 var picture = map[string]pictureRow{
 	".": {
