@@ -24,7 +24,7 @@ type frames struct {
 
 	mu      sync.Mutex
 	script  []action
-	conns   int
+	open    []net.Conn
 	streams int // requests that began to arrive, over all connections
 	whole   int // requests that arrived to their last byte
 	methods []string
@@ -69,6 +69,12 @@ func newFrames(t *testing.T, script ...action) *frames {
 	t.Cleanup(func() {
 		f.rt.CloseIdleConnections()
 		l.Close()
+		f.mu.Lock()
+		open := f.open
+		f.mu.Unlock()
+		for _, conn := range open {
+			conn.Close()
+		}
 		wg.Wait()
 	})
 	wg.Go(func() {
@@ -90,7 +96,7 @@ func (f *frames) serve(conn net.Conn) {
 		return
 	}
 	f.mu.Lock()
-	f.conns++
+	f.open = append(f.open, conn)
 	f.mu.Unlock()
 	fr := http2.NewFramer(conn, conn)
 	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -147,5 +153,5 @@ func (f *frames) act(fr *http2.Framer, conn net.Conn, id uint32) {
 func (f *frames) counts() (conns, streams int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.conns, f.streams
+	return len(f.open), f.streams
 }

@@ -83,7 +83,7 @@ func TestLateRequestsOpenNoHTTP2Stream(t *testing.T) {
 // The server sees not one byte of a late request over HTTP/1.1, and over TLS
 // nothing but the alert that ends the connection.
 func TestLateRequestsLeaveNoBytes(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

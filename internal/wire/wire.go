@@ -130,7 +130,7 @@ func roundTrip(rt http.RoundTripper, req *http.Request) (res *http.Response, err
 			res, err = nil, phrase(fmt.Sprintf("the transport panicked (%T)", v), nil)
 		}
 	}()
-	res, err = rt.RoundTrip(req) //nolint:bodyclose // readAnswer closes it
+	res, err = rt.RoundTrip(req)
 	if res == nil && err == nil {
 		err = phrase("the transport returned neither an answer nor an error", nil)
 	}
