@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/net/http2"
 
 	"github.com/samekey/samekey/client/clienttest"
 )
@@ -80,34 +83,41 @@ func TestLateRequestsOpenNoHTTP2Stream(t *testing.T) {
 	}
 }
 
-// The server sees not one byte of a late request over HTTP/1.1, and over TLS
-// nothing but the alert that ends the connection.
+// counted counts the bytes that were written for good.
+type counted struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Ending the context alone would leave HTTP/1.1's writer a moment in which it
+// writes all the same; hence the many tries, each on a connection of its own.
 func TestLateRequestsLeaveNoBytes(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	arrived := make(chan []byte, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			arrived <- []byte(err.Error())
-			return
-		}
-		defer conn.Close()
-		b, _ := io.ReadAll(conn) // to the end or a reset; what came is what counts
-		arrived <- b
-	}()
+	addr := listen(t, func(conn net.Conn) { io.Copy(io.Discard, conn) })
+	var written, dialled atomic.Int64
 	rt := NewTransport()
 	defer rt.CloseIdleConnections()
-	req := Request{Method: "POST", URL: "http://" + l.Addr().String() + "/pay", Header: keyed(), Body: []byte("{}")}
-	got := Send(within(t), rt, req, Options{MaxAnswer: 1, Late: lateFrom(2)})
-	if !got.Late || !got.NotSent {
-		t.Errorf("got %+v", got)
+	dial := rt.DialContext
+	rt.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		dialled.Add(1)
+		return counted{conn, &written}, err
 	}
-	if b := <-arrived; len(b) > 0 {
-		t.Errorf("the server read %q", b)
+	req := Request{Method: "POST", URL: "http://" + addr + "/pay", Header: keyed(), Body: []byte("{}")}
+	for range 300 {
+		got := Send(within(t), rt, req, Options{MaxAnswer: 1, Late: lateFrom(2)})
+		if !got.Late || !got.NotSent {
+			t.Fatalf("got %+v", got)
+		}
+	}
+	rt.CloseIdleConnections()
+	if written.Load() != 0 || dialled.Load() == 0 {
+		t.Errorf("%d bytes were written on %d connections", written.Load(), dialled.Load())
 	}
 }
 
@@ -159,5 +169,22 @@ func TestLateAtASecondTryDoesNotExcuseTheFirst(t *testing.T) {
 	}
 	if s.Effects() != 1 || s.Hits() != 1 {
 		t.Errorf("got %s", s)
+	}
+}
+
+// What a transport says about its last try proves nothing about its first.
+func TestProofOfTheLastTryDoesNotExcuseTheFirst(t *testing.T) {
+	s := clienttest.NewServer(nil)
+	defer s.Close()
+	s.Script(clienttest.LoseAnswer(), clienttest.RefuseConnection())
+	got := Send(within(t), retrying{s.RoundTripper()}, Request{Method: "POST", URL: "http://provider.test/pay"}, options)
+	if got.Err == nil || got.NotSent || s.Effects() != 1 {
+		t.Errorf("a refused connection: got %+v, want doubt; %s", got, s)
+	}
+
+	f := newFrames(t, hangUp, reset(http2.ErrCodeRefusedStream))
+	got = Send(within(t), retrying{f.rt}, Request{Method: "POST", URL: f.url}, options)
+	if _, streams := f.counts(); got.Err == nil || got.NotSent || streams != 2 {
+		t.Errorf("a refused stream: got %+v, want doubt; %d streams", got, streams)
 	}
 }
