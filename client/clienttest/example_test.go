@@ -1,6 +1,7 @@
 package clienttest_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,7 +17,7 @@ func Example() {
 	srv.Script(clienttest.LoseAnswer())
 
 	for range 2 {
-		req, err := http.NewRequest("POST", "http://provider.test/payments", strings.NewReader(`{"amount":1250}`))
+		req, err := http.NewRequestWithContext(context.Background(), "POST", "http://provider.test/payments", strings.NewReader(`{"amount":1250}`))
 		if err != nil {
 			panic(err)
 		}

@@ -160,7 +160,7 @@ func (s *Server) response(req *http.Request, x exchange) *http.Response {
 
 // answerBody is an answer's body that may be cut or stall.
 type answerBody struct {
-	ctx    context.Context //nolint:containedctx // the exchange's, as in net/http
+	ctx    context.Context // the exchange's: reading ends with it, as in net/http
 	s      *Server
 	left   []byte
 	end    error

@@ -99,7 +99,7 @@ func (s *Server) answer(ctx context.Context, r Seen, f Fault, release <-chan str
 		out = reply{drop: true}
 	case answer:
 		out = reply{status: f.status, header: f.header, body: f.body}
-	default:
+	case normal, loseAnswer, cutAnswer, stallBefore, stallAfter, stallBody, actThenAnswer, decide:
 		var left bool
 		if out, left = s.operate(ctx, r, f, release); left {
 			return reply{drop: true}
