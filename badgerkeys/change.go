@@ -217,6 +217,9 @@ type writer struct {
 }
 
 func (w *writer) set(key, value []byte) {
+	if len(value) > valueMax && w.err == nil {
+		w.err = errLarge
+	}
 	if w.err == nil {
 		w.err = w.txn.Set(key, seal(key, append([]byte(nil), value...)))
 	}

@@ -26,6 +26,12 @@ const (
 	inlineMax  = 60 << 10 // longer parts are blobs: Badger's values stay below 64 KiB
 )
 
+// valueMax bounds Badger's values. Badger takes larger ones and puts them into
+// its value log, where a lost file reads as empty values.
+const valueMax = 64 << 10
+
+var errLarge = errors.New("a value is too large for the database")
+
 // errDamaged stands for a value that fails its checksum. It never leaves the
 // package.
 var errDamaged = errors.New("damaged value")

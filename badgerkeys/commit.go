@@ -18,7 +18,7 @@ import (
 // 2 MiB: 314,572 bytes and 3,276 entries. One change makes at most nine
 // entries, and at most some 140 KiB.
 const (
-	groupBytes   = 200 << 10
+	groupBytes   = 240 << 10
 	groupChanges = 300
 )
 
@@ -36,7 +36,7 @@ type write struct {
 // Close does not wait for the commit while it keeps others out.
 func (s *Store) submit(w *write) error {
 	w.done = make(chan error, 1)
-	w.size = 6*len(w.change.ref) + len(w.change.after.data.inline) + len(w.change.request) + 1024
+	w.size = 6*len(w.change.ref) + len(w.change.after.data.inline) + len(w.change.request) + 512
 	s.queueMu.Lock()
 	s.queue = append(s.queue, w)
 	s.queueMu.Unlock()
@@ -246,9 +246,9 @@ func safe(err error) error {
 		return path
 	case errors.As(err, &errno):
 		return errno
-	case errors.Is(err, badger.ErrTxnTooBig), errors.Is(err, badger.ErrConflict), errors.Is(err, badger.ErrBlockedWrites), errors.Is(err, badger.ErrDBClosed):
+	case errors.Is(err, badger.ErrTxnTooBig), errors.Is(err, badger.ErrConflict), errors.Is(err, badger.ErrBlockedWrites), errors.Is(err, badger.ErrDBClosed), errors.Is(err, badger.ErrKeyNotFound):
 		return err
-	case errors.Is(err, keyring.ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, errLarge), errors.Is(err, errDamaged), errors.Is(err, keyring.ErrUnreadable):
 		return err
 	}
 	return errors.New("the database reported an error that is not repeated here")
