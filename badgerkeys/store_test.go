@@ -1,6 +1,7 @@
 package badgerkeys_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/samekey/samekey/badgerkeys"
@@ -23,8 +24,12 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestReopen is field case C57 with 16 writers.
+// TestReopen is field case C57, with 16 writers. The 200 rounds that it asks
+// for take 40 seconds: KEYRINGTEST_ROUNDS=200 runs them.
 func TestReopen(t *testing.T) {
+	if os.Getenv("KEYRINGTEST_ROUNDS") == "" {
+		t.Setenv("KEYRINGTEST_ROUNDS", "60")
+	}
 	keyringtest.TestReopen(t, func(dir string) (keyring.Store, error) {
 		return badgerkeys.OpenOrCreate(dir, nil)
 	})

@@ -312,11 +312,8 @@ func childWrite(s keyring.Store, writer, n int) error {
 		if rand.IntN(2) == 0 {
 			changed.Request = nil
 		} else {
-			rec.Request = filler(size(), fmt.Sprint("request ", writer, n, rec.Revision))
+			rec.Request = filler(size(), fmt.Sprint("request ", writer, n, rec.Revision)) // empty but not nil at times
 			changed.Request = rec.Request
-		}
-		if len(rec.Request) == 0 {
-			changed.Request = nil // there is nothing to keep or to remove
 		}
 		if err := step(versionOf(rec), func() error { return s.Update(ctx, changed) }); err != nil {
 			return err
