@@ -1,0 +1,216 @@
+package badgerkeys
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/pb"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/badger/v4/y"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/samekey/samekey/keyring"
+)
+
+// files is what a look at Badger's directory has found. Looking changes
+// nothing, while Badger's own open drops tables that its MANIFEST does not
+// name, cuts what it cannot read, and starts anew where there is nothing.
+type files struct {
+	known   []string         // tables that the MANIFEST names
+	unknown []string         // tables that it does not name
+	others  []string         // all other files
+	sizes   map[string]int64 // of tables, MANIFEST and KEYREGISTRY
+	torn    bool             // the MANIFEST ends within an entry
+	logs    bool             // there are memtable logs that are not empty
+}
+
+// lookAt reports ErrLost for a database of which a part is missing without
+// which it would come up emptier, and ErrUnreadable for one that would not
+// open or take the process down.
+func lookAt(dir string) (*files, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s is missing", keyring.ErrLost, dir)
+	}
+	if err != nil {
+		return nil, accessError("read", dir, err)
+	}
+	found := &files{sizes: make(map[string]int64)}
+	tables := make(map[uint64]string)
+	hasManifest := false
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return nil, accessError("read", filepath.Join(dir, e.Name()), err)
+		}
+		name := e.Name()
+		if strings.HasPrefix(name, "-") { // Badger would end the process over a negative table number
+			return nil, fmt.Errorf("%w: %s does not belong there", keyring.ErrUnreadable, filepath.Join(dir, name))
+		}
+		if id, ok := table.ParseFileID(name); ok {
+			tables[id] = name
+			found.sizes[name] = info.Size()
+			continue
+		}
+		found.others = append(found.others, name)
+		switch {
+		case name == badger.ManifestFilename:
+			hasManifest = true
+			found.sizes[name] = info.Size()
+		case name == badger.KeyRegistryFileName:
+			found.sizes[name] = info.Size()
+		case strings.HasSuffix(name, ".mem") && info.Size() > 0:
+			found.logs = true
+		}
+	}
+	if !hasManifest {
+		return nil, fmt.Errorf("%w: %s is missing", keyring.ErrLost, filepath.Join(dir, badger.ManifestFilename))
+	}
+	manifest, err := found.readManifest(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", keyring.ErrUnreadable, filepath.Join(dir, badger.ManifestFilename), err)
+	}
+	for id := range manifest.Tables {
+		name, ok := tables[id]
+		if !ok {
+			return nil, fmt.Errorf("%w: table %s is missing", keyring.ErrUnreadable, table.NewFilename(id, dir))
+		}
+		if err := checkTable(filepath.Join(dir, name)); err != nil {
+			return nil, fmt.Errorf("%w: table %s: %w", keyring.ErrUnreadable, filepath.Join(dir, name), err)
+		}
+		found.known = append(found.known, name)
+		delete(tables, id)
+	}
+	for _, name := range tables {
+		found.unknown = append(found.unknown, name)
+	}
+	return found, nil
+}
+
+func (found *files) readManifest(dir string) (badger.Manifest, error) {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if err != nil {
+		return badger.Manifest{}, err
+	}
+	defer f.Close()
+	manifest, valid, err := badger.ReplayManifestFile(f, magic, badger.DefaultOptions(dir))
+	if err != nil {
+		return manifest, err
+	}
+	found.torn = valid != found.sizes[badger.ManifestFilename]
+	return manifest, nil
+}
+
+// agree says whether the files are those that a clean Close has left.
+func (found *files) agree(c *closing) bool {
+	if found.torn || found.logs || len(found.unknown) > 0 || len(found.sizes) != len(c.Files) {
+		return false
+	}
+	for name, size := range found.sizes {
+		if was, ok := c.Files[name]; !ok || was != size {
+			return false
+		}
+	}
+	return true
+}
+
+// checkTable reads the end of a table as Badger does, which panics in a
+// goroutine of its own where the lengths there lead out of the file: checksum
+// length in the last four bytes, the checksum before it, before that the
+// length of the index, and the index.
+func checkTable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	end := info.Size()
+	take := func(n int64) ([]byte, error) {
+		if n <= 0 || n > end {
+			return nil, errors.New("it is cut short or damaged")
+		}
+		end -= n
+		b := make([]byte, n)
+		_, err := f.ReadAt(b, end)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return b, err
+	}
+	takeLength := func() (int64, error) {
+		b, err := take(4)
+		if err != nil {
+			return 0, err
+		}
+		return int64(binary.BigEndian.Uint32(b)), nil
+	}
+	n, err := takeLength()
+	if err != nil {
+		return err
+	}
+	sum, err := take(n)
+	if err != nil {
+		return err
+	}
+	if n, err = takeLength(); err != nil {
+		return err
+	}
+	index, err := take(n)
+	if err != nil {
+		return err
+	}
+	var want pb.Checksum
+	if proto.Unmarshal(sum, &want) != nil || y.VerifyChecksum(index, &want) != nil {
+		return errors.New("its index fails the checksum")
+	}
+	return nil
+}
+
+// contains says whether the database has all that is in a table which its
+// MANIFEST does not name: each key, in that version or a later one. A table
+// that was being written when the process was killed is no loss, since what
+// it was made from is still there; it may be cut short, which no table is that
+// was ever named.
+func contains(db *badger.DB, path string) (bool, error) {
+	if checkTable(path) != nil {
+		return true, nil //nolint:nilerr // see above
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	o := table.Options{}
+	t, err := table.OpenInMemoryTable(b, 1, &o)
+	if err != nil {
+		return false, err
+	}
+	rows := t.NewIterator(0)
+	defer func() { _ = rows.Close() }()
+	whole := true
+	err = db.View(func(txn *badger.Txn) error {
+		opt := badger.DefaultIteratorOptions
+		opt.PrefetchValues = false
+		opt.AllVersions = true // deleted ones as well
+		opt.InternalAccess = true
+		there := txn.NewIterator(opt)
+		defer there.Close()
+		for rows.Rewind(); rows.Valid() && whole; rows.Next() {
+			key := y.ParseKey(rows.Key())
+			there.Seek(key)
+			whole = there.Valid() && string(there.Item().Key()) == string(key) && there.Item().Version() >= y.ParseTs(rows.Key())
+		}
+		return nil
+	})
+	return whole, err
+}
