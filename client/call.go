@@ -66,13 +66,15 @@ func (c *call) run(ctx context.Context) (keyring.Intent, error) {
 	}
 	resp, err := loop.Do(carrier)
 	if resp != nil {
-		resp.Body.Close() //nolint:errcheck,gosec // it holds no bytes, see recorder
+		resp.Body.Close() // it holds no bytes, see recorder
 	}
-	if c.early != nil {
+	switch {
+	case c.early != nil:
 		return c.end(ctx, c.early)
-	}
-	if err != nil && ctx.Err() != nil {
+	case ctx.Err() != nil && !c.intent.Final():
 		return c.end(ctx, context.Cause(ctx))
+	case err != nil && ctx.Err() == nil: // the loop has no errors of its own
+		return c.end(ctx, quiet{"the attempts ended unexpectedly", err})
 	}
 	return c.end(ctx, nil)
 }

@@ -104,7 +104,7 @@ func (c *Client) Send(ctx context.Context, ref keyring.Ref) (*Result, error) {
 
 func closeBody(req *http.Request) {
 	if req != nil && req.Body != nil {
-		req.Body.Close() //nolint:errcheck,gosec // nothing was read from it
+		req.Body.Close()
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *Client) readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
 	}
-	defer req.Body.Close() //nolint:errcheck // what was read is checked; closing adds nothing
+	defer req.Body.Close()
 	if req.ContentLength > c.opts.MaxBody {
 		return nil, c.tooLarge()
 	}
