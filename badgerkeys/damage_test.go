@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/samekey/samekey/keyring"
 )
 
@@ -332,5 +334,18 @@ func TestLostTableOfLog(t *testing.T) {
 		if !strings.Contains(err.Error(), "does not name") && !strings.Contains(err.Error(), "is missing") && !strings.Contains(err.Error(), "that of keyring") && !strings.Contains(err.Error(), "closed with") {
 			t.Errorf("the error is %v", err)
 		}
+	}
+}
+
+// TestFewerThanCounted loses records without a trace but in the counts, as a
+// damaged log does between two whole ones.
+func TestFewerThanCounted(t *testing.T) {
+	for _, prefix := range []byte{prefRecord, prefOpen} {
+		dir := filepath.Join(t.TempDir(), "ring")
+		s := mustOpen(t, dir)
+		rec := record("order", 100)
+		mustCreate(t, s, rec, record("another", 100))
+		poke(t, s, func(txn *badger.Txn) error { return txn.Delete(at(prefix, mustKey(t, rec.Ref))) })
+		refused(t, copyTree(t, dir), keyring.ErrLost, "were counted")
 	}
 }

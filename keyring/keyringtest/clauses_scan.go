@@ -15,8 +15,12 @@ var scanClauses = []clause{
 		"Scan yields each record that fits the query once, with its bytes, and no other: what it misses is never resumed, what it shows of another scope is sent with the wrong credentials.",
 		func(ctx context.Context, open func() keyring.Store) error {
 			s := open()
-			if err := finds(ctx, s, keyring.Query{AllScopes: true}); err != nil {
-				return err
+			// Asked before there is anything, so that a store which remembers the
+			// answer has one to forget.
+			for _, openOnly := range []bool{false, true} {
+				if err := finds(ctx, s, keyring.Query{AllScopes: true, OpenOnly: openOnly}); err != nil {
+					return err
+				}
 			}
 			var recs []keyring.Record
 			for _, scope := range []string{"", "a", "b"} {

@@ -469,6 +469,27 @@ var wrongStores = []struct {
 			return []keyring.Record{rec}
 		})}
 	}},
+	{"remembers which records were open", "Scan/queries", func(s *Store) keyring.Store {
+		asked := false
+		var open map[keyring.Ref]bool
+		return &wrong{Store: s, scan: func(ctx context.Context, q keyring.Query) iter.Seq2[keyring.Record, error] {
+			if q.OpenOnly && !asked {
+				asked = true
+				open = make(map[keyring.Ref]bool)
+				poke(s, func(d *data) {
+					for ref, rec := range d.records {
+						open[ref] = rec.Open
+					}
+				})
+			}
+			return wrongScan(s, func(rec keyring.Record) []keyring.Record {
+				if q.OpenOnly && !open[rec.Ref] {
+					return nil
+				}
+				return []keyring.Record{rec}
+			})(ctx, q)
+		}}
+	}},
 	{"yields records twice", "Scan/queries", func(s *Store) keyring.Store {
 		return &wrong{Store: s, scan: wrongScan(s, func(rec keyring.Record) []keyring.Record {
 			return []keyring.Record{rec, rec}
@@ -589,6 +610,16 @@ var wrongStores = []struct {
 		return &wrong{Store: s, create: func(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
 			rec.Data = rec.Data[:min(len(rec.Data), 1<<20)]
 			return s.Create(ctx, rec, lim)
+		}}
+	}},
+	{"removes old bytes under a reader", "bytes/whole while they change", func(s *Store) keyring.Store {
+		return &wrong{Store: s, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
+			rec, err := s.Load(ctx, ref)
+			wide()
+			if now, ok := peek(s, ref); ok && now.Revision != rec.Revision {
+				rec.Request = nil
+			}
+			return rec, err
 		}}
 	}},
 	{"fails when large records come together", "bytes/many large ones at once", func(s *Store) keyring.Store {
