@@ -349,3 +349,53 @@ func TestFewerThanCounted(t *testing.T) {
 		refused(t, copyTree(t, dir), keyring.ErrLost, "were counted")
 	}
 }
+
+// TestMergedTableLeft has the tables of before a merge beside those of after
+// it, as a process leaves them that is killed before it has removed them. Of
+// the records in them, none is there any more.
+func TestMergedTableLeft(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ring")
+	last := record("last", 100)
+	// A table for each opening; Badger merges from eight on.
+	for i := range 12 {
+		s := mustOpen(t, dir)
+		rec := record(fmt.Sprint(i/2), 100)
+		if i%2 == 0 {
+			mustCreate(t, s, rec)
+		} else if err := s.Delete(t.Context(), rec.Ref, 1); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+	}
+	before := copyTree(t, dir)
+	s := mustOpen(t, dir)
+	mustCreate(t, s, last)
+	if err := s.db.Flatten(1); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, s)
+	killed := copyTree(t, dir)
+	mustClose(t, s)
+	left := 0
+	for _, dir := range []string{killed, dir} {
+		for _, table := range files1(t, before, "*.sst") {
+			to := filepath.Join(dir, "badger", filepath.Base(table))
+			if _, err := os.Stat(to); err == nil {
+				continue
+			}
+			if err := copyFile(table, to); err != nil {
+				t.Fatal(err)
+			}
+			left++
+		}
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustHave(t, s, map[keyring.Ref]keyring.Record{last.Ref: last})
+		mustClose(t, s)
+	}
+	if left == 0 {
+		t.Error("the merge has removed no table, so nothing was tried")
+	}
+}

@@ -133,8 +133,7 @@ var scanClauses = []clause{
 				}
 				if err != nil {
 					close(stop)
-					<-done
-					return err
+					return errors.Join(err, <-done)
 				}
 			}
 			close(stop)
@@ -221,8 +220,9 @@ var scanClauses = []clause{
 			for _, q := range []keyring.Query{{AllScopes: true}, {Scope: "acct", OpenOnly: true}, {Scope: "acct", Fingerprint: fingerprint("acct\x001")}} {
 				over, cancel := context.WithCancel(ctx)
 				cancel()
-				if _, err := scan(over, s, q); !errors.Is(err, context.Canceled) {
-					return fmt.Errorf("Scan with %+v and a cancelled context yielded the error %v", q, err)
+				_, err := scan(over, s, q)
+				if err := wants(fmt.Sprintf("Scan with %+v and a cancelled context", q), err, context.Canceled); err != nil {
+					return err
 				}
 			}
 			over, cancel := context.WithCancel(ctx)

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/samekey/samekey/keyring"
 )
@@ -171,12 +171,9 @@ func poke(s *Store, f func(*data)) {
 	f(s.data)
 }
 
-// wide waits long enough for others to come between a check and a change.
-func wide() {
-	for range 100 {
-		runtime.Gosched()
-	}
-}
+// wide lets everybody else come between a check and a change: in a bubble, time
+// passes only when all others wait.
+func wide() { time.Sleep(time.Millisecond) }
 
 var wrongStores = []struct {
 	how    string
@@ -613,7 +610,10 @@ var wrongStores = []struct {
 		}}
 	}},
 	{"removes old bytes under a reader", "bytes/whole while they change", func(s *Store) keyring.Store {
-		return &wrong{Store: s, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
+		return &wrong{Store: s, update: func(ctx context.Context, rec keyring.Record) error {
+			wide()
+			return s.Update(ctx, rec)
+		}, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
 			rec, err := s.Load(ctx, ref)
 			wide()
 			if now, ok := peek(s, ref); ok && now.Revision != rec.Revision {
@@ -668,11 +668,25 @@ var wrongStores = []struct {
 		}}
 	}},
 	{"has another word for closed while it closes", "Close/during calls", func(s *Store) keyring.Store {
-		return &wrong{Store: s, create: func(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
-			if err := s.Create(ctx, rec, lim); !errors.Is(err, keyring.ErrClosed) {
-				return err
+		word := func(err error) error {
+			if errors.Is(err, keyring.ErrClosed) {
+				return errors.New("DB Closed")
 			}
-			return errors.New("DB Closed")
+			return err
+		}
+		return &wrong{Store: s, create: func(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
+			return word(s.Create(ctx, rec, lim))
+		}, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
+			rec, err := s.Load(ctx, ref)
+			return rec, word(err)
+		}, scan: func(ctx context.Context, q keyring.Query) iter.Seq2[keyring.Record, error] {
+			return func(yield func(keyring.Record, error) bool) {
+				for rec, err := range s.Scan(ctx, q) {
+					if !yield(rec, word(err)) {
+						return
+					}
+				}
+			}
 		}}
 	}},
 	{"never returns from Wait", "Wait", func(s *Store) keyring.Store {
