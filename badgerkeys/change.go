@@ -199,13 +199,12 @@ func (s *stored) names(blob *blobRef) bool {
 	return s.data.blob != nil && *s.data.blob == *blob || s.request.blob != nil && *s.request.blob == *blob
 }
 
-// finish writes the head. The lowest and the highest key of all are in each
+// finish writes the head. Its key is the highest of all and in each
 // transaction, so that any two tables overlap and Badger merges them; without
 // that, each opening of the keyring would leave a table behind for ever.
 func (b *batch) finish() error {
 	b.head.sequence++
 	w := writer{txn: b.txn}
-	w.set([]byte(keyLow), b.head.encode())
 	w.set([]byte(keyHead), b.head.encode())
 	return w.err
 }

@@ -13,14 +13,13 @@ import (
 // refs of one scope are neighbours. Nothing secret is in a key: Badger logs
 // them.
 const (
-	keyLow     = "\x00"   // the last sequence, again; see commit.go
 	keyRing    = "i"      // the ring's id
 	prefRecord = 'c'      // + ref: the changing record
 	prefReq    = 'r'      // + ref: the request, where it is small
 	prefOpen   = 'o'      // + ref: the record is open
 	prefPrint  = 'f'      // + fingerprint + ref
 	prefBlob   = 'b'      // + file name: a record names this blob
-	keyHead    = "\xff"   // sequence and counts
+	keyHead    = "\xff"   // sequence and counts; above all others, see batch.finish
 	formatHead = 1        // first byte of the head's value
 	formatRec  = 1        // first byte of a record's value
 	inlineMax  = 60 << 10 // longer parts are blobs: Badger's values stay below 64 KiB

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dgraph-io/badger/v4"
+
 	"github.com/samekey/samekey/keyring"
 )
 
@@ -332,5 +334,68 @@ func TestLostTableOfLog(t *testing.T) {
 		if !strings.Contains(err.Error(), "does not name") && !strings.Contains(err.Error(), "is missing") && !strings.Contains(err.Error(), "that of keyring") && !strings.Contains(err.Error(), "closed with") {
 			t.Errorf("the error is %v", err)
 		}
+	}
+}
+
+// TestFewerThanCounted loses records without a trace but in the counts, as a
+// damaged log does between two whole ones.
+func TestFewerThanCounted(t *testing.T) {
+	for _, prefix := range []byte{prefRecord, prefOpen} {
+		dir := filepath.Join(t.TempDir(), "ring")
+		s := mustOpen(t, dir)
+		rec := record("order", 100)
+		mustCreate(t, s, rec, record("another", 100))
+		poke(t, s, func(txn *badger.Txn) error { return txn.Delete(at(prefix, mustKey(t, rec.Ref))) })
+		refused(t, copyTree(t, dir), keyring.ErrLost, "were counted")
+	}
+}
+
+// TestMergedTableLeft has the tables of before a merge beside those of after
+// it, as a process leaves them that is killed before it has removed them. Of
+// the records in them, none is there any more.
+func TestMergedTableLeft(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ring")
+	last := record("last", 100)
+	// A table for each opening; Badger merges from eight on.
+	for i := range 12 {
+		s := mustOpen(t, dir)
+		rec := record(fmt.Sprint(i/2), 100)
+		if i%2 == 0 {
+			mustCreate(t, s, rec)
+		} else if err := s.Delete(t.Context(), rec.Ref, 1); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+	}
+	before := copyTree(t, dir)
+	s := mustOpen(t, dir)
+	mustCreate(t, s, last)
+	if err := s.db.Flatten(1); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, s)
+	killed := copyTree(t, dir)
+	mustClose(t, s)
+	left := 0
+	for _, dir := range []string{killed, dir} {
+		for _, table := range files1(t, before, "*.sst") {
+			to := filepath.Join(dir, "badger", filepath.Base(table))
+			if _, err := os.Stat(to); err == nil {
+				continue
+			}
+			if err := copyFile(table, to); err != nil {
+				t.Fatal(err)
+			}
+			left++
+		}
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustHave(t, s, map[keyring.Ref]keyring.Record{last.Ref: last})
+		mustClose(t, s)
+	}
+	if left == 0 {
+		t.Error("the merge has removed no table, so nothing was tried")
 	}
 }

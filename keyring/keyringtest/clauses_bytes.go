@@ -138,6 +138,56 @@ var byteClauses = []clause{
 		},
 	},
 	{
+		"bytes/whole while they change",
+		"A record is never returned with only part of its bytes because it is being changed: they would look damaged, and the intent with them.",
+		func(ctx context.Context, open func() keyring.Store) error {
+			s := open()
+			const size, updates = 100 << 10, 30
+			version := func(revision uint64) keyring.Record {
+				rec := sample("acct", "a")
+				rec.Revision = revision
+				rec.Data = filler(size, fmt.Sprint("data ", revision))
+				rec.Request = filler(size, fmt.Sprint("request ", revision))
+				return rec
+			}
+			if err := create(ctx, s, version(1)); err != nil {
+				return err
+			}
+			whole := func(rec keyring.Record) error { return same(rec, version(rec.Revision)) }
+			for _, err := range atOnce(5, func(i int) error {
+				for revision := uint64(2); i == 0 && revision <= updates; revision++ {
+					if err := s.Update(ctx, version(revision)); err != nil {
+						return err
+					}
+				}
+				for seen := uint64(0); i > 0 && seen < updates; {
+					rec, err := s.Load(ctx, version(1).Ref)
+					if err == nil {
+						seen = rec.Revision
+						err = whole(rec)
+					}
+					if err != nil {
+						return fmt.Errorf("Load while the record was changed: %w", err)
+					}
+					for rec, err := range s.Scan(ctx, keyring.Query{Scope: "acct"}) {
+						if err == nil {
+							err = whole(rec)
+						}
+						if err != nil {
+							return fmt.Errorf("Scan while the record was changed: %w", err)
+						}
+					}
+				}
+				return nil
+			}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	},
+	{
 		"bytes/many large ones at once",
 		"Large records that are written at once do not fail each other.",
 		func(ctx context.Context, open func() keyring.Store) error {

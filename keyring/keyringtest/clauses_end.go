@@ -242,12 +242,20 @@ var optionalClauses = []clause{
 				return fmt.Errorf("two openings have the same session name %q", name)
 			}
 			for _, s := range []keyring.Sessions{as, bs} {
-				if gone, err := s.Gone(ctx, s.Session()); err != nil || gone {
-					return fmt.Errorf("Gone says %v, %v for the session that asks", gone, err)
+				gone, err := s.Gone(ctx, s.Session())
+				if err != nil {
+					return fmt.Errorf("Gone: %w", err)
+				}
+				if gone {
+					return errors.New("Gone says true for the session that asks")
 				}
 			}
-			if gone, err := as.Gone(ctx, ""); gone || err != nil {
-				return fmt.Errorf("Gone says %v, %v for an empty name, which is nobody's and in doubt", gone, err)
+			gone, err := as.Gone(ctx, "")
+			if err != nil {
+				return fmt.Errorf("Gone: %w", err)
+			}
+			if gone {
+				return errors.New("Gone says true for an empty name, which is nobody's and in doubt")
 			}
 			return nil
 		},

@@ -116,10 +116,8 @@ func holds(ctx context.Context, s keyring.Store, want keyring.Record) error {
 
 // lacks reports whether s has no record of ref.
 func lacks(ctx context.Context, s keyring.Store, ref keyring.Ref) error {
-	if _, err := s.Load(ctx, ref); !errors.Is(err, keyring.ErrNotFound) {
-		return fmt.Errorf("Load of %q, which is not there, reported %v", ref, err)
-	}
-	return nil
+	_, err := s.Load(ctx, ref)
+	return wants(fmt.Sprintf("Load of %q, which is not there,", ref), err, keyring.ErrNotFound)
 }
 
 // scan collects what q finds, and reports records that come twice and errors
@@ -170,10 +168,13 @@ func finds(ctx context.Context, s keyring.Store, q keyring.Query, want ...keyrin
 
 // wants reports an error that is not the wanted one.
 func wants(what string, err, want error) error {
-	if !errors.Is(err, want) {
-		return fmt.Errorf("%s reported %v, want an error that is %q", what, err, want)
+	switch {
+	case errors.Is(err, want):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s reported no error, want one that is %q", what, want.Error())
 	}
-	return nil
+	return fmt.Errorf("%s reported %w, want an error that is %q", what, err, want.Error())
 }
 
 // atOnce calls f n times at once and returns the results.
@@ -201,7 +202,7 @@ func count(errs []error, other error) (int, error) {
 		case err == nil:
 			n++
 		case !errors.Is(err, other):
-			return n, fmt.Errorf("one of the callers got %w, want nil or an error that is %q", err, other)
+			return n, fmt.Errorf("one of the callers got %w, want nil or an error that is %q", err, other.Error())
 		}
 	}
 	return n, nil

@@ -90,7 +90,7 @@ type version struct {
 
 func versionOf(rec keyring.Record) version {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %t %s %d ", rec.Generation, rec.Revision, rec.Open, rec.Fingerprint, len(rec.Data))
+	_, _ = fmt.Fprintf(h, "%d %d %t %s %d ", rec.Generation, rec.Revision, rec.Open, rec.Fingerprint, len(rec.Data))
 	h.Write(rec.Data)
 	h.Write(rec.Request)
 	return version{rec.Revision, fmt.Sprintf("%x", h.Sum(nil)[:12])}
@@ -147,7 +147,7 @@ func killChild(ctx context.Context, test, dir string, ledger ledger) error {
 	if err != nil {
 		return err
 	}
-	defer stdin.Close()
+	defer func() { _ = stdin.Close() }()
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

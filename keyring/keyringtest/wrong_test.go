@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/samekey/samekey/keyring"
 )
@@ -171,12 +171,9 @@ func poke(s *Store, f func(*data)) {
 	f(s.data)
 }
 
-// wide waits long enough for others to come between a check and a change.
-func wide() {
-	for range 100 {
-		runtime.Gosched()
-	}
-}
+// wide lets everybody else come between a check and a change: in a bubble, time
+// passes only when all others wait.
+func wide() { time.Sleep(time.Millisecond) }
 
 var wrongStores = []struct {
 	how    string
@@ -469,6 +466,27 @@ var wrongStores = []struct {
 			return []keyring.Record{rec}
 		})}
 	}},
+	{"remembers which records were open", "Scan/queries", func(s *Store) keyring.Store {
+		asked := false
+		var open map[keyring.Ref]bool
+		return &wrong{Store: s, scan: func(ctx context.Context, q keyring.Query) iter.Seq2[keyring.Record, error] {
+			if q.OpenOnly && !asked {
+				asked = true
+				open = make(map[keyring.Ref]bool)
+				poke(s, func(d *data) {
+					for ref, rec := range d.records {
+						open[ref] = rec.Open
+					}
+				})
+			}
+			return wrongScan(s, func(rec keyring.Record) []keyring.Record {
+				if q.OpenOnly && !open[rec.Ref] {
+					return nil
+				}
+				return []keyring.Record{rec}
+			})(ctx, q)
+		}}
+	}},
 	{"yields records twice", "Scan/queries", func(s *Store) keyring.Store {
 		return &wrong{Store: s, scan: wrongScan(s, func(rec keyring.Record) []keyring.Record {
 			return []keyring.Record{rec, rec}
@@ -591,6 +609,19 @@ var wrongStores = []struct {
 			return s.Create(ctx, rec, lim)
 		}}
 	}},
+	{"removes old bytes under a reader", "bytes/whole while they change", func(s *Store) keyring.Store {
+		return &wrong{Store: s, update: func(ctx context.Context, rec keyring.Record) error {
+			wide()
+			return s.Update(ctx, rec)
+		}, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
+			rec, err := s.Load(ctx, ref)
+			wide()
+			if now, ok := peek(s, ref); ok && now.Revision != rec.Revision {
+				rec.Request = nil
+			}
+			return rec, err
+		}}
+	}},
 	{"fails when large records come together", "bytes/many large ones at once", func(s *Store) keyring.Store {
 		var mu sync.Mutex
 		sum := 0
@@ -637,11 +668,25 @@ var wrongStores = []struct {
 		}}
 	}},
 	{"has another word for closed while it closes", "Close/during calls", func(s *Store) keyring.Store {
-		return &wrong{Store: s, create: func(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
-			if err := s.Create(ctx, rec, lim); !errors.Is(err, keyring.ErrClosed) {
-				return err
+		word := func(err error) error {
+			if errors.Is(err, keyring.ErrClosed) {
+				return errors.New("DB Closed")
 			}
-			return errors.New("DB Closed")
+			return err
+		}
+		return &wrong{Store: s, create: func(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
+			return word(s.Create(ctx, rec, lim))
+		}, load: func(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
+			rec, err := s.Load(ctx, ref)
+			return rec, word(err)
+		}, scan: func(ctx context.Context, q keyring.Query) iter.Seq2[keyring.Record, error] {
+			return func(yield func(keyring.Record, error) bool) {
+				for rec, err := range s.Scan(ctx, q) {
+					if !yield(rec, word(err)) {
+						return
+					}
+				}
+			}
 		}}
 	}},
 	{"never returns from Wait", "Wait", func(s *Store) keyring.Store {
