@@ -35,9 +35,12 @@ type Query struct {
 // Store keeps records durably and changes them by compare-and-swap. It is
 // what to implement to keep intents elsewhere; package keyringtest has its
 // contract as tests. All methods may be called at once from many goroutines.
+// A call whose context is over before it begins changes nothing and reports
+// the context's error.
 //
 // Bytes given to a store are not kept or changed by it after the call, and
-// bytes that it returns belong to the caller.
+// bytes that it returns belong to the caller. Empty and nil Data or Request
+// read back the same.
 //
 // When Create, Update or Delete return nil, their change survives a crash of
 // the process and of the machine. When they return an error other than
@@ -49,11 +52,12 @@ type Query struct {
 //
 // A record whose bytes the store cannot read whole is not hidden and is not
 // an error: Load and Scan return it with the bytes that are there, or none.
-// The ring's own checksums tell that it is damaged. After Close, each method
-// reports ErrClosed.
+// The ring's own checksums tell that it is damaged. Where even its revision
+// cannot be read, that is 0: Update and Delete report ErrStale, and Create
+// ErrExists. After Close, each method reports ErrClosed.
 type Store interface {
 	// Create adds a record. rec.Revision is 1. If the ref is taken, it changes
-	// nothing and reports ErrExists. If the store has lim.MaxIntents intents, or
+	// nothing and reports ErrExists, also when the store is full. If the store has lim.MaxIntents intents, or
 	// rec is open and it has lim.MaxOpen open ones, it changes nothing and
 	// reports ErrFull. The checks and the change are one transaction.
 	Create(ctx context.Context, rec Record, lim Limits) error
@@ -70,7 +74,8 @@ type Store interface {
 	// Scan yields each record that fits q once, with its bytes, in no promised
 	// order. A record that is there during the whole scan is yielded; one that
 	// is created, changed or deleted meanwhile may be yielded as it was or as
-	// it is. An error is yielded with a zero Record and ends the scan.
+	// it is. The loop over it may call the store. An error is yielded with a zero
+	// Record and ends the scan; without one it never ends early.
 	Scan(ctx context.Context, q Query) iter.Seq2[Record, error]
 
 	// Delete removes the record if its stored revision is revision. Otherwise
@@ -101,6 +106,7 @@ type Sessions interface {
 	Session() string
 
 	// Gone says whether session is known to have ended, so that nothing of it
-	// can be sending any more. When in doubt it says false.
+	// can be sending any more. When in doubt, and for an empty name, it says
+	// false.
 	Gone(ctx context.Context, session string) (bool, error)
 }
