@@ -79,6 +79,7 @@ var picture = map[string]pictureRow{
 		inside: []string{"keyring"},
 		outside: []string{
 			"github.com/dgraph-io/badger/v4", "github.com/gofrs/flock", "github.com/google/uuid", "golang.org/x/sys",
+			"google.golang.org/protobuf/proto", // the form of a checksum at the end of Badger's tables
 		},
 		why: "a store keeps bytes; what is sent, and to whom, is no business of it",
 	},

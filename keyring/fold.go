@@ -1,11 +1,14 @@
 package keyring
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/samekey/samekey/internal/clock"
 )
+
+// methodDelete is the one method whose repetition is told "gone" by our own
+// success.
+const methodDelete = "DELETE"
 
 // view is everything that the state depends on.
 type view struct {
@@ -56,7 +59,7 @@ func (v view) fold() (State, Outcome) {
 		v.finish(&out, f)
 		return s, out
 	}
-	natural := v.terms.Dedup == DedupNatural && v.rec.current().Method == http.MethodDelete
+	natural := v.terms.Dedup == DedupNatural && v.rec.current().Method == methodDelete
 	switch {
 	case f.done != nil:
 		src := SourceProvider

@@ -420,7 +420,7 @@ func TestTheRulesForAnotherAttempt(t *testing.T) {
 				return
 			}
 			e := w.refused(c.want)
-			if (c.want == keyring.ErrTooSoon) == e.Until.IsZero() {
+			if errors.Is(c.want, keyring.ErrTooSoon) == e.Until.IsZero() {
 				t.Errorf("until %v", e.Until)
 			}
 			if in := w.get(); in.Key != before.Key || len(in.Attempts) != len(before.Attempts) {

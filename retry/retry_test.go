@@ -3,7 +3,7 @@ package retry_test
 import (
 	"errors"
 	"math"
-	"math/rand"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -107,25 +107,25 @@ func TestNeverMakesOneAttempt(t *testing.T) {
 }
 
 func TestEachDecisionIsPureAndWithinBounds(t *testing.T) {
-	rng := rand.New(rand.NewSource(61))
+	rng := rand.New(rand.NewPCG(61, 0))
 	duration := func() time.Duration {
-		switch rng.Intn(4) {
+		switch rng.IntN(4) {
 		case 0:
 			return 0
 		case 1:
 			return time.Duration(rng.Uint64()) // any sign, any size
 		default:
-			return time.Duration(rng.Int63n(int64(3 * time.Minute)))
+			return time.Duration(rng.Int64N(int64(3 * time.Minute)))
 		}
 	}
 	seen := map[retry.Action]int{}
 	for range 20000 {
 		e := retry.Exponential{
 			MinWait: duration(), MaxWait: duration(), Base: duration(), Budget: duration(),
-			MaxAttempts: rng.Intn(12) - 2,
+			MaxAttempts: rng.IntN(12) - 2,
 		}
 		p := retry.Progress{
-			Attempts: rng.Intn(14) - 2, Total: rng.Intn(100) - 2, Elapsed: duration(), RetryAfter: duration(),
+			Attempts: rng.IntN(14) - 2, Total: rng.IntN(100) - 2, Elapsed: duration(), RetryAfter: duration(),
 			NotSooner: duration(), Left: duration(), Key: strconv.Itoa(rng.Int()),
 		}
 		d := e.Next(p)

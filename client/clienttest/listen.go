@@ -59,7 +59,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if whole {
 		return
 	}
-	http.NewResponseController(w).Flush() // likewise
+	_ = http.NewResponseController(w).Flush() // likewise
 	if out.cut || !s.pause(r.Context(), out.resume) {
 		panic(http.ErrAbortHandler)
 	}
@@ -145,9 +145,9 @@ func (s *Server) listen(config *tls.Config) (string, error) {
 	go func() {
 		defer s.running.Done()
 		if config != nil {
-			server.ServeTLS(l, "", "") // always an error: the one after Close
+			_ = server.ServeTLS(l, "", "") // always an error: the one after Close
 		} else {
-			server.Serve(l)
+			_ = server.Serve(l)
 		}
 	}()
 	scheme := "http://"

@@ -270,7 +270,7 @@ func (s *Server) Close() error {
 			t.CloseIdleConnections()
 		}
 		for _, l := range listeners {
-			l.Close() // its error is about listeners that are closed already
+			_ = l.Close() // its error is about listeners that are closed already
 		}
 	})
 	s.running.Wait()
