@@ -167,6 +167,9 @@ func TestTheFirstPatternWinsAndHidesNoOther(t *testing.T) {
 		{"the rest before all", []string{"POST /{rest...}", "POST /a/b"}, true},
 		{"the rest before a deeper rest", []string{"POST /{rest...}", "POST /a/{rest...}"}, true},
 		{"a wildcard before a rest", []string{"POST /{a}", "POST /{rest...}"}, false},
+		{"a literal before another", []string{"POST /a/b", "POST /a/c"}, false},
+		{"a rest before the slash at the end", []string{"POST /a/{rest...}", "POST /a/"}, true},
+		{"a wildcard and a rest before a rest", []string{"POST /{a}/{rest...}", "POST /{rest...}"}, false},
 		{"another method", []string{"POST /{a}", "PUT /b"}, false},
 		{"another length", []string{"POST /{a}", "POST /{a}/{b}"}, false},
 	} {
