@@ -20,7 +20,7 @@ const maxID = 128
 var knownCodes = map[string]keyring.VerdictKind{
 	"idempotencyconflict":                  keyring.VerdictConflict, // Auriko, 409
 	"idempotencykeyreused":                 keyring.VerdictConflict, // Square, 400 IDEMPOTENCY_KEY_REUSED; problem types of others, 422
-	"keyreused":                            keyring.VerdictConflict, // the same, where the object says whose key
+	"keyreused":                            keyring.VerdictConflict, // the same, in short
 	"idempotentparametermismatch":          keyring.VerdictConflict, // AWS EC2, 400
 	"idempotentparametermismatchexception": keyring.VerdictConflict, // AWS DynamoDB, 400
 	"idempotencykeyparametermismatch":      keyring.VerdictConflict, // Shopify, there with 200

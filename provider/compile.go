@@ -201,7 +201,7 @@ func rules(in []Rule) ([]rule, error) {
 	var out []rule
 	for _, r := range in {
 		where := fmt.Sprintf("rule for status %d code %q", r.Status, r.Code)
-		success, refusal := r.Status/100 == 2, r.Status/100 == 4
+		is2xx, is4xx := r.Status/100 == 2, r.Status/100 == 4
 		certain := r.Kind == keyring.VerdictNotProcessed || r.Kind == keyring.VerdictRefused || r.Kind == keyring.VerdictAlready
 		switch {
 		case r.Status != 0 && (r.Status < 200 || r.Status > 599):
@@ -210,9 +210,9 @@ func rules(in []Rule) ([]rule, error) {
 			return nil, invalid("%s: a rule needs a status or a code", where)
 		case r.Kind > keyring.VerdictDone:
 			return nil, invalid("%s: the kind has no known value", where)
-		case r.Kind == keyring.VerdictDone && !success && (r.Status == 0 || r.Code == ""):
+		case r.Kind == keyring.VerdictDone && !is2xx && (r.Status == 0 || r.Code == ""):
 			return nil, invalid("%s: a failure reads as done only with both a status and a code", where)
-		case certain && !refusal && r.Code == "":
+		case certain && !is4xx && r.Code == "":
 			return nil, invalid("%s: this status reads as %v only with a code", where, r.Kind)
 		case r.Vouched && r.Kind != keyring.VerdictNotProcessed:
 			return nil, invalid("%s: Vouched is about keyring.VerdictNotProcessed", where)

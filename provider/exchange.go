@@ -22,7 +22,8 @@ type Exchange struct {
 	// upon: no connection, a refused stream, a deadline before the first byte.
 	// It counts only with status zero.
 	NotSent bool
-	// Attempt is the number of the attempt, from 1.
+	// Attempt is the number of the attempt, from 1. The general table does not
+	// go by it; it is there for Endpoint.Success.
 	Attempt int
 	// Now is when the answer came, by the wall clock. Dates in Retry-After refer
 	// to it where the provider tells no time of its own. Zero: such dates are

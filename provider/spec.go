@@ -105,7 +105,8 @@ type Rule struct {
 	NoResend bool
 	// ByOperation, of a refusal, means that the operation itself refused, behind
 	// the look-up of the key, so that the refusal may settle earlier doubt.
-	// Otherwise the verdict has Front set.
+	// Otherwise, and for an answer without a body, the verdict has Front set,
+	// unless the answer has the replay mark.
 	ByOperation bool
 	// SignIn means that working credentials are missing.
 	SignIn bool
