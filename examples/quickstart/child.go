@@ -59,6 +59,8 @@ func killWhile(ctx context.Context, keyring, api, order string, acted func() boo
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
-	<-ended // its error says that it was killed
+	if err := <-ended; err == nil {
+		return errors.New("the second process ended well, although it was killed")
+	}
 	return nil
 }

@@ -34,6 +34,7 @@ const closing = `
 REF       the shop's own name for what is meant; the same in each call about it
 KEY       what the server knows a request by; made once for a ref, then kept on disk
 ATTEMPTS  requests that were sent for this ref so far
+OUTCOME   what the caller is told; in Go an error, unless it is done
 EFFECTS   charges that the server made for this ref so far
 `
 
@@ -76,7 +77,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	srv := clienttest.NewServer(nil)
-	defer srv.Close()
+	defer func() { err = errors.Join(err, srv.Close()) }()
 	api, err := srv.Listen()
 	if err != nil {
 		return fmt.Errorf("the payment server cannot listen: %w", err)

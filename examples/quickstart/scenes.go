@@ -110,7 +110,9 @@ func (s *story) pending(ctx context.Context) error {
 		counts{outcome: "pending", attempts: 2, effects: 0, keys: 1}); err != nil {
 		return err
 	}
-	if err := waitUntil(ctx, client.OutcomeOf(err).NotBefore); err != nil {
+	out := client.OutcomeOf(err)
+	s.said = append(s.said, "4. says: "+out.Next)
+	if err := waitUntil(ctx, out.NotBefore); err != nil {
 		return err
 	}
 	res, err = s.shop.charge(ctx, order, price)
