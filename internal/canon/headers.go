@@ -21,7 +21,7 @@ var credentialHeaders = set(
 // credentialParts mark a header as a credential wherever they stand in its
 // lower-case name; credentialEnds mark it at its end.
 var (
-	credentialParts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "x-auth", "access-key", "session"}
+	credentialParts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "x-auth-", "authorization", "access-key", "session"}
 	credentialEnds  = []string{"-token", "-signature", "-jwt", "-auth"}
 )
 
