@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/samekey/samekey/keyring"
 )
@@ -30,7 +32,8 @@ var (
 	// ErrAbandoned: the intent was given up after a look.
 	ErrAbandoned = errors.New("given up")
 	// ErrOrigin: the request goes to a place that the profile and
-	// Options.Origins do not name. Nothing was stored or sent.
+	// Options.Origins do not name. Nothing was sent, and what was not on record
+	// was not stored.
 	ErrOrigin = errors.New("the request's origin is not among those allowed")
 	// ErrNoRef: a call needs a ref with a name. Nothing was stored or sent.
 	ErrNoRef = errors.New("the ref has no name")
@@ -63,8 +66,11 @@ func (e *Error) Error() string {
 		if e.Err != nil {
 			b.WriteString(": " + e.Err.Error())
 		}
-		if e.Outcome.Next != "" {
+		if e.Outcome.Next != "" && !ours(e.Err) {
 			b.WriteString(". " + e.Outcome.Next)
+			if !e.Outcome.NotBefore.IsZero() {
+				b.WriteString(" Not before " + e.Outcome.NotBefore.UTC().Format(time.RFC3339) + ".")
+			}
 		}
 	case e.Err != nil:
 		b.WriteString(": " + e.Err.Error())
@@ -80,19 +86,26 @@ func (e *Error) Unwrap() []error {
 	return append(e.kinds[:len(e.kinds):len(e.kinds)], e.Err)
 }
 
+// ours says whether err is about this side alone, so that what it says is what
+// to do next.
+func ours(err error) bool {
+	var a authorizeError
+	return errors.Is(err, keyring.ErrInvalid) || errors.Is(err, ErrOrigin) || errors.Is(err, ErrSignIn) || errors.As(err, &a)
+}
+
 func writeVerdict(b *strings.Builder, v keyring.Verdict) {
 	var parts []string
-	if v.Status != 0 {
+	if v.Status != 0 && !strings.HasPrefix(v.Why, strconv.Itoa(v.Status)) {
 		parts = append(parts, "status "+statusText(v.Status))
+	}
+	if v.Why != "" {
+		parts = append(parts, v.Why)
 	}
 	if v.Code != "" {
 		parts = append(parts, "code "+v.Code)
 	}
 	if v.RequestID != "" {
 		parts = append(parts, "request "+v.RequestID)
-	}
-	if v.Why != "" {
-		parts = append(parts, v.Why)
 	}
 	if len(parts) > 0 {
 		b.WriteString(" (" + strings.Join(parts, ", ") + ")")
