@@ -115,7 +115,20 @@ func (c *call) attempt(ctx context.Context) error {
 		return err
 	}
 	c.attempts++
-	verdict, answer, refused := c.act(ctx) // 2. the only line that touches the network
+	var (
+		verdict  = keyring.Verdict{Why: "the attempt was cut short by a panic"}
+		answer   []byte
+		refused  error
+		recorded bool
+	)
+	defer func() {
+		if !recorded { // the application's code has panicked, and goes on doing so
+			fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+			defer cancel()
+			_, _ = c.hold.Finish(fctx, verdict, answer, keyring.After{}) // without it the lease ends in doubt
+		}
+	}()
+	verdict, answer, refused = c.act(ctx) // 2. the only line that touches the network
 
 	// 3. durable: what came of it, in a context of its own.
 	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -125,6 +138,7 @@ func (c *call) attempt(ctx context.Context) error {
 		c.decision = retry.Decision{Reason: "the attempt was not made"}
 	}
 	after := keyring.After{Keep: c.decision.Action == retry.Sleep, Wait: c.decision.Wait}
+	recorded = true
 	in, err := c.hold.Finish(fctx, verdict, answer, after)
 	if err != nil {
 		return errors.Join(err, refused)
@@ -226,6 +240,8 @@ func (c *call) signIn(ctx, fctx context.Context) retry.Decision {
 	if c.retried || c.client.opts.Authorize == nil || ctx.Err() != nil {
 		return stop
 	}
+	ctx, cancel := context.WithTimeout(ctx, max(c.hold.Left(fctx), time.Second)) // its record waits for this
+	defer cancel()
 	req, err := c.authorized(ctx, c.hold.Intent(fctx))
 	if err != nil || credentials(req) == c.signedIn {
 		return stop

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/provider"
 )
@@ -19,7 +20,8 @@ type Client struct {
 	opts    Options
 	origins map[string]bool
 	http    *http.Client
-	err     error // of store, profile or options; reported by every call
+	own     *http.Transport // made here because Options.Transport was nil
+	err     error           // of store, profile or options; reported by every call
 
 	closing context.Context // ends when Close stops waiting
 	stop    context.CancelCauseFunc
@@ -56,6 +58,10 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 	}
 	if c.origins, c.err = c.opts.origins(profile); c.err != nil {
 		return c
+	}
+	if c.opts.Transport == nil {
+		c.own = wire.NewTransport()
+		c.opts.Transport = c.own
 	}
 	c.ring = keyring.New(store, &c.opts.Keyring)
 	c.http = &http.Client{
@@ -129,11 +135,11 @@ func (c *Client) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// release lets go of idle connections.
+// release lets go of the idle connections of the client's own transport.
 func (c *Client) release() error {
 	c.stop(keyring.ErrClosed)
-	if t, ok := c.opts.Transport.(interface{ CloseIdleConnections() }); ok && c.opts.Transport != http.DefaultTransport {
-		t.CloseIdleConnections()
+	if c.own != nil {
+		c.own.CloseIdleConnections()
 	}
 	return nil
 }

@@ -430,3 +430,71 @@ func TestTheLogHoldsNoSecret(t *testing.T) {
 		}
 	}
 }
+
+func TestAPanicOfTheApplicationsCodeIsRecordedAsDoubt(t *testing.T) {
+	for _, c := range []struct {
+		claim  string
+		change func(*client.Options)
+	}{
+		{"in Authorize", func(o *client.Options) { o.Authorize = func(context.Context, *http.Request) error { panic("boom") } }},
+		{"in the policy", func(o *client.Options) { o.Retry = policy(func(retry.Progress) retry.Decision { panic("boom") }) }},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			e := start(t, dedup(t), nil, client.Options{})
+			e.srv.Script(clienttest.Answer(503, clienttest.JSON(), []byte(`{}`)))
+			good := e.client
+			e.restart(c.change)
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic is swallowed")
+					}
+				}()
+				_, _ = e.do("inv-7", e.post("/pay", pay))
+			}()
+			if in := e.get("inv-7"); in.State != keyring.StateUnknown || in.HeldBy != "" {
+				t.Errorf("%s, held by %q", in.State, in.HeldBy)
+			}
+			if err := e.client.Close(e.ctx); err != nil {
+				t.Errorf("closing: %v", err)
+			}
+			e.client = good
+			e.srv.Unscript()
+			res, err := e.do("inv-7", e.post("/pay", pay))
+			e.state(res, err, keyring.StateDone)
+			if len(e.srv.Keys()) != 1 || e.srv.Effects() != 1 {
+				t.Error(e.srv)
+			}
+		})
+	}
+}
+
+type policy func(retry.Progress) retry.Decision
+
+func (f policy) Next(p retry.Progress) retry.Decision { return f(p) }
+
+// TestWhoeverWaitsGoesOnWhenTheSenderDies: a sender whose session ends while
+// others wait for it leaves the sending to one of them.
+func TestWhoeverWaitsGoesOnWhenTheSenderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, dedup(t), nil, client.Options{Retry: retry.Exponential{}})
+		ref := keyring.Ref{Name: "inv-7"}
+		in, err := e.client.Begin(e.ctx, ref, e.post("/pay", pay))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := e.client.Ring().Acquire(e.ctx, ref, in.Terms)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Start(e.ctx); err != nil { // and is never heard of again
+			t.Fatal(err)
+		}
+		res, err := e.do("inv-7", e.post("/pay", pay))
+		e.state(res, err, keyring.StateDone)
+		if len(res.Intent.Attempts) != 2 {
+			t.Errorf("%d attempts", len(res.Intent.Attempts))
+		}
+		e.want(counts{1, 1, 1, 1})
+	})
+}

@@ -136,7 +136,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			return nil, &Error{Op: op, Ref: in.Ref, Err: err}
 		}
 		if hold == nil {
-			if in.State == keyring.StateDamaged || in.Final() || waited && in.HeldBy == "" {
+			if in.State == keyring.StateDamaged || in.Final() || waited && in.HeldBy == "" && ended(in) {
 				return c.outcome(ctx, op, in, true, nil)
 			}
 			if err := c.sendable(in, taken); err != nil {
@@ -167,6 +167,13 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 		}
 		return c.outcome(ctx, op, in, s.attempts == 0, err)
 	}
+}
+
+// ended says whether whoever was waited for came to an outcome, rather than
+// dying on the way, which leaves the sending to the next one.
+func ended(in keyring.Intent) bool {
+	n := len(in.Attempts)
+	return n > 0 && !in.Attempts[n-1].End.IsZero()
 }
 
 // sendable says whether this client may send an intent that is on record.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/samekey/samekey/internal/canon"
-	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/provider"
 	"github.com/samekey/samekey/retry"
@@ -125,9 +124,6 @@ func (o *Options) settle() error {
 		if err := p.Err(); err != nil {
 			return fmt.Errorf("%w: Options.Retry: %w", keyring.ErrInvalid, err)
 		}
-	}
-	if o.Transport == nil {
-		o.Transport = wire.NewTransport()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
