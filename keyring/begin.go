@@ -92,6 +92,9 @@ func (r *Ring) match(ctx context.Context, ref Ref, d Draft, s shape) (entry, err
 	if e.damage != nil {
 		return entry{}, fmt.Errorf("%w: %w", ErrDamaged, e.damage)
 	}
+	if e.rec == nil || len(e.rec.current().Fixed) > 0 { // no more than the fingerprint is left
+		return e, d.matchFingerprint(ref, s, e.stored.Fingerprint)
+	}
 	g := e.rec.current()
 	if s.fingerprint.form != g.Form { // an older record is compared by its own form
 		if s, err = d.shape(g.Form); err != nil {
@@ -106,6 +109,20 @@ func (r *Ring) match(ctx context.Context, ref Ref, d Draft, s shape) (entry, err
 		return entry{}, &Error{Op: "begin", Ref: ref, Fields: fields, Err: ErrDiffers}
 	}
 	return e, nil
+}
+
+// matchFingerprint compares with a record of which the parts are gone.
+func (d Draft) matchFingerprint(ref Ref, s shape, want Fingerprint) error {
+	if s.fingerprint.form != want.form {
+		var err error
+		if s, err = d.shape(want.form); err != nil {
+			return err
+		}
+	}
+	if s.fingerprint != want {
+		return &Error{Op: "begin", Ref: ref, Fields: []string{"request"}, Err: ErrDiffers}
+	}
+	return nil
 }
 
 // make mints the key, places it and stores the new record.
@@ -123,18 +140,10 @@ func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (
 	}
 	now := clock.Now(ctx)
 	rec := &record{
-		Ref:   ref,
-		Begun: stampOf(now),
-		Last:  stampOf(now),
-		Generations: []generation{{
-			Number: 1,
-			Key:    key.String(),
-			Form:   s.fingerprint.form,
-			Parts:  storedParts(s.parts),
-			Method: request.Method,
-			Needs:  s.needs,
-			Terms:  storedTerms(d.Terms),
-		}},
+		Ref:         ref,
+		Begun:       stampOf(now),
+		Last:        stampOf(now),
+		Generations: []generation{newGeneration(1, key, request, d.Terms, s)},
 	}
 	if held {
 		if rec.Hold, err = r.hold(ctx, now); err != nil {
@@ -143,6 +152,18 @@ func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (
 		rec.current().Attempts = []attempt{r.attempt(1, rec.Hold, now)}
 	}
 	return r.create(ctx, rec, request)
+}
+
+func newGeneration(number int, key Key, request Request, terms Terms, s shape) generation {
+	return generation{
+		Number: number,
+		Key:    key.String(),
+		Form:   s.fingerprint.form,
+		Parts:  storedParts(s.parts),
+		Method: request.Method,
+		Needs:  s.needs,
+		Terms:  storedTerms(terms),
+	}
 }
 
 // attempt is the start of an attempt under hold h.

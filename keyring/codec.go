@@ -63,7 +63,7 @@ func decodeData(ref Ref, b []byte) (*record, error) {
 		return nil, errors.New("it belongs to another intent")
 	}
 	for _, g := range r.Generations {
-		if len(g.RequestSum) != sha256.Size {
+		if len(g.RequestSum) != sha256.Size && len(g.Fixed) != 33 {
 			return nil, errShort
 		}
 		for _, p := range g.Parts {

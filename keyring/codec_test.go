@@ -41,7 +41,7 @@ func goldenRecord() (*record, Request) {
 					Date: t0, NoResend: true, Front: true, SignIn: true, Replayed: true, Unreadable: true,
 				},
 			}},
-			Findings:  []finding{{Kind: findingPresent, EffectID: "e1", By: "ann", Evidence: "list", At: end, After: 1}},
+			Findings:  []finding{{Kind: FindingPresent, EffectID: "e1", By: "ann", Evidence: "list", Said: t0, At: end, After: 1, Attested: true, TooSoon: true}},
 			Abandoned: &end,
 		}},
 		Hold:     &holdMark{ID: "h", Owner: "test", Session: "s", Since: stampOf(at(0)), Lease: time.Minute},

@@ -107,17 +107,17 @@ func (v view) facts() facts {
 		absent := 0
 		for i := range g.Findings {
 			switch n := &g.Findings[i]; n.Kind {
-			case findingPresent:
+			case FindingPresent:
 				if f.present == nil {
 					f.present = n
 				}
-			case findingAbsent:
+			case FindingAbsent:
 				absent = max(absent, n.After)
-			case findingOther:
+			case FindingOther:
 				if gi == current {
 					f.other = n
 				}
-			case findingInconclusive:
+			case FindingInconclusive:
 			}
 		}
 		doneHere, doubtHere := false, false

@@ -52,7 +52,7 @@ func (s *scene) endless(hold string) *scene {
 	return s
 }
 
-func (s *scene) found(kind findingKind) *scene {
+func (s *scene) found(kind FindingKind) *scene {
 	g := s.rec.current()
 	g.Findings = append(g.Findings, finding{Kind: kind, After: s.rec.lastNumber(), At: stampOf(at(50 * time.Second))})
 	return s
@@ -105,10 +105,10 @@ func TestTheStateFollowsFromWhatIsRecorded(t *testing.T) {
 		{"done wins over all that comes later", newScene().with(done, refused, conflict, unclear), StateDone, SourceProvider},
 		{"done wins even over abandoned", abandoned(newScene().with(done)), StateDone, SourceProvider},
 		{"done in an earlier generation wins", newScene().with(done).rekeyed().with(unclear), StateDone, SourceProvider},
-		{"found at the provider", newScene().with(unclear).found(findingPresent), StateDone, SourceInspection},
+		{"found at the provider", newScene().with(unclear).found(FindingPresent), StateDone, SourceInspection},
 		{"abandoned after a look", abandoned(newScene().with(unclear)), StateAbandoned, SourceInspection},
-		{"something else stands in its place", newScene().with(unclear).found(findingOther), StateRefused, SourceInspection},
-		{"an inconclusive look changes nothing", newScene().with(unclear).found(findingInconclusive), StateUnknown, SourceRecord},
+		{"something else stands in its place", newScene().with(unclear).found(FindingOther), StateRefused, SourceInspection},
+		{"an inconclusive look changes nothing", newScene().with(unclear).found(FindingInconclusive), StateUnknown, SourceRecord},
 
 		{"a refusal refuses", newScene().with(refused), StateRefused, SourceProvider},
 		{"a refusal after the door was shut refuses", newScene().with(door, refused), StateRefused, SourceProvider},
@@ -143,10 +143,10 @@ func TestTheStateFollowsFromWhatIsRecorded(t *testing.T) {
 		{"an unknown retention is taken for an hour", aged(newScene().with(unclear).terms(func(t *Terms) { t.Retention = 0 }), 55*time.Minute), StateExpired, SourceRecord},
 		{"no key, no age: doubt without de-duplication", aged(newScene().with(unclear).terms(none), 1000*time.Hour), StateUnknown, SourceRecord},
 
-		{"nothing found cancels the doubt before it", newScene().with(unclear).found(findingAbsent), StateNeverSent, SourceRecord},
-		{"but not the doubt after it", newScene().with(unclear).found(findingAbsent).with(unclear), StateUnknown, SourceRecord},
-		{"nothing found does not undo a late success", newScene().with(done).found(findingAbsent), StateDone, SourceProvider},
-		{"a refusal after a cancelled doubt refuses", newScene().with(unclear).found(findingAbsent).with(refused), StateRefused, SourceProvider},
+		{"nothing found cancels the doubt before it", newScene().with(unclear).found(FindingAbsent), StateNeverSent, SourceRecord},
+		{"but not the doubt after it", newScene().with(unclear).found(FindingAbsent).with(unclear), StateUnknown, SourceRecord},
+		{"nothing found does not undo a late success", newScene().with(done).found(FindingAbsent), StateDone, SourceProvider},
+		{"a refusal after a cancelled doubt refuses", newScene().with(unclear).found(FindingAbsent).with(refused), StateRefused, SourceProvider},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			got, out := c.scene.fold()

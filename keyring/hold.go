@@ -70,8 +70,8 @@ func (r *Ring) Acquire(ctx context.Context, ref Ref, terms Terms) (*Hold, error)
 // permitted says whether another attempt may be started under this hold (one
 // without an id is yet to be taken), and now.
 func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
-	if h.entry.damage != nil {
-		return view{}, fmt.Errorf("%w: %w", ErrDamaged, h.entry.damage)
+	if err := h.entry.unusable(); err != nil {
+		return view{}, err
 	}
 	v := h.ring.view(ctx, h.entry, h.terms)
 	state, out := v.fold()
@@ -96,7 +96,7 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 // will not show any more once the clock has caught up. Failing to is no
 // reason to report anything else than what is reported already.
 func (r *Ring) keepClockDoubt(ctx context.Context, e entry, v view) {
-	if e.rec != nil && v.trusted && e.rec.wentBack(v.now) && !e.rec.ClockOff {
+	if e.unusable() == nil && v.trusted && e.rec.wentBack(v.now) && !e.rec.ClockOff {
 		_, _ = r.update(ctx, e, func(*record) {}) // the write itself takes note; nothing depends on it here
 	}
 }
@@ -179,8 +179,8 @@ func (h *Hold) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.damage != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, e.damage)
+	if err := e.unusable(); err != nil {
+		return err
 	}
 	h.entry = e
 	return nil

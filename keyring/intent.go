@@ -23,6 +23,8 @@ type Intent struct {
 	Attempts    []Attempt // under the current key, oldest first
 	Answer      []byte    // as the sender recorded it; nil: none
 	AnswerOf    int       // number of the attempt that Answer belongs to; 0: none
+	Findings    []Finding // under the current key, oldest first, as they count
+	Purged      bool      // the details are gone; how it ended is known
 
 	// Needs names the places that held credentials when the intent was begun,
 	// such as "header Authorization". Their values are not stored; without them
@@ -58,33 +60,34 @@ func (in Intent) ResendUntil() time.Time { return in.resendUntil }
 // entry is a record as it was read, with its request.
 type entry struct {
 	stored  Record
-	rec     *record // nil where damaged
+	rec     *record    // nil where its bytes are damaged, or purged
+	tomb    *tombstone // what is left of a purged one
 	request Request
-	damage  error
+	damage  error // of the record or its request
 }
 
 // readEntry decodes what the store returned. Damage is a finding, not an
-// error: the intent is listed, and nothing is ever done with it.
+// error: the intent is listed, and nothing is ever sent for it.
 func readEntry(stored Record) entry {
 	e := entry{stored: stored}
+	if isTombstone(stored.Data) {
+		e.tomb, e.damage = decodeTombstone(stored.Ref, stored.Data)
+		return e
+	}
 	rec, err := decodeData(stored.Ref, stored.Data)
 	if err != nil {
 		e.damage = err
 		return e
 	}
 	g := rec.current()
-	switch {
-	case rec.Revision != stored.Revision || g.Number != stored.Generation:
+	if rec.Revision != stored.Revision || g.Number != stored.Generation || g.fingerprint() != stored.Fingerprint {
 		e.damage = errChecksum
-		return e
-	case g.fingerprint() != stored.Fingerprint:
-		e.damage = errChecksum
-		return e
-	}
-	if e.request, e.damage = decodeRequest(stored.Ref, stored.Request, g.RequestSum); e.damage != nil {
 		return e
 	}
 	e.rec = rec
+	if len(g.Fixed) == 0 {
+		e.request, e.damage = decodeRequest(stored.Ref, stored.Request, g.RequestSum)
+	}
 	return e
 }
 
@@ -96,7 +99,13 @@ func (e entry) intent(v view) Intent {
 		Revision:    e.stored.Revision,
 		Fingerprint: e.stored.Fingerprint,
 	}
-	if e.rec == nil {
+	if e.tomb != nil {
+		in.State, in.Purged = e.tomb.State, true
+		in.outcome = Outcome{State: in.State, Verdict: Verdict{EffectID: e.tomb.EffectID, Why: "purged"}}
+		in.outcome.Next = in.outcome.next()
+		return in
+	}
+	if e.damage != nil {
 		in.State = StateDamaged
 		in.outcome = Outcome{State: StateDamaged, NeedsInspection: true, Verdict: Verdict{Why: e.damage.Error()}}
 		in.outcome.Next = in.outcome.next()
@@ -112,6 +121,9 @@ func (e entry) intent(v view) Intent {
 	in.AnswerOf = e.rec.AnswerOf
 	for i := range g.Attempts {
 		in.Attempts = append(in.Attempts, g.Attempts[i].attempt())
+	}
+	for i := range g.Findings {
+		in.Findings = append(in.Findings, g.Findings[i].finding())
 	}
 	if first := g.firstSent(); first != nil {
 		in.FirstSent = first.Start.Wall

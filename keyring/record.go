@@ -37,6 +37,9 @@ type generation struct {
 	Attempts   []attempt     `json:"attempts,omitempty"`
 	Findings   []finding     `json:"findings,omitempty"`
 	Abandoned  *stamp        `json:"abandoned,omitempty"`
+	// Fixed stands for Parts where these are lost: a damaged record that a
+	// person has closed.
+	Fixed []byte `json:"fixed,omitempty"`
 }
 
 type storedPart struct {
@@ -83,24 +86,18 @@ type storedVerdict struct {
 	Unreadable bool          `json:"unreadable,omitempty"`
 }
 
-// finding is what a look at the provider's side said.
+// finding is what a look at the provider's side said, as it counts.
 type finding struct {
-	Kind     findingKind `json:"kind"`
+	Kind     FindingKind `json:"kind"`
 	EffectID string      `json:"effect_id,omitempty"`
 	By       string      `json:"by,omitempty"`
 	Evidence string      `json:"evidence,omitempty"`
-	At       stamp       `json:"at"`
-	After    int         `json:"after"` // the last attempt on record when it was made
+	Said     time.Time   `json:"said,omitzero"` // the time that the looker gave
+	At       stamp       `json:"at"`            // when the look began, by our clocks
+	After    int         `json:"after"`         // the last attempt on record by then
+	Attested bool        `json:"attested,omitempty"`
+	TooSoon  bool        `json:"too_soon,omitempty"` // it said "absent" before that counts
 }
-
-type findingKind uint8
-
-const (
-	findingInconclusive findingKind = iota
-	findingPresent
-	findingAbsent // counts as it was accepted only after the settle time
-	findingOther
-)
 
 // holdMark is the sole right to send, as recorded.
 type holdMark struct {
@@ -161,6 +158,9 @@ func (g *generation) canonParts() []canon.Part {
 }
 
 func (g *generation) fingerprint() Fingerprint {
+	if len(g.Fixed) == 33 {
+		return Fingerprint{form: g.Fixed[0], sum: [32]byte(g.Fixed[1:])}
+	}
 	return Fingerprint{form: g.Form, sum: canon.Sum(g.Form, g.canonParts())}
 }
 

@@ -268,11 +268,17 @@ func (r *Ring) write(ctx context.Context, rec *record, request []byte, put func(
 	return entry{}, err
 }
 
-// create stores a new record.
-func (r *Ring) create(ctx context.Context, rec *record, request Request) (entry, error) {
+// takeRequest encodes the request of the current generation and notes its sum.
+func (rec *record) takeRequest(request Request) []byte {
 	raw := encodeRequest(request)
 	sum := sumOf(rec.Ref, "request", raw)
 	rec.current().RequestSum = sum[:]
+	return raw
+}
+
+// create stores a new record.
+func (r *Ring) create(ctx context.Context, rec *record, request Request) (entry, error) {
+	raw := rec.takeRequest(request)
 	rec.Revision = 1
 	e, err := r.write(ctx, rec, raw, func(ctx context.Context, stored Record) error {
 		return r.store.Create(ctx, stored, Limits{MaxOpen: r.opts.MaxOpen, MaxIntents: r.opts.MaxIntents})

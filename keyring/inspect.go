@@ -1,0 +1,287 @@
+package keyring
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/samekey/samekey/internal/clock"
+)
+
+// FindingKind is what a look at the provider's side says. The zero value says
+// nothing.
+type FindingKind uint8
+
+const (
+	// FindingInconclusive means that the look could not tell.
+	FindingInconclusive FindingKind = iota
+	// FindingPresent means that the effect is there.
+	FindingPresent
+	// FindingAbsent means that there is no effect. It counts only if the look
+	// began Terms.Settle after the last moment at which an attempt could have
+	// left.
+	FindingAbsent
+	// FindingOther means that something else stands where the effect would be: a
+	// release of that name with other content, say.
+	FindingOther
+)
+
+var findingNames = [...]string{"inconclusive", "present", "absent", "other"}
+
+// String returns the word used in logs, such as "absent". A kind that this
+// version does not know reads as "inconclusive".
+func (k FindingKind) String() string {
+	if int(k) < len(findingNames) {
+		return findingNames[k]
+	}
+	return findingNames[FindingInconclusive]
+}
+
+// Finding is what a look at the provider's side said. It is recorded: nothing
+// secret belongs in it.
+type Finding struct {
+	Kind     FindingKind
+	EffectID string    // the provider's id of what was found; at most 256 bytes
+	By       string    // who or what looked; at most 256 bytes
+	Evidence string    // what was seen, for whoever reads it later; at most 1024 bytes
+	At       time.Time // when it was seen; zero: when the look began
+}
+
+// Inspector looks at the provider's side for the effect of an intent: by a list
+// filtered by metadata, a GET of a name of our own, a hash. It must not change
+// anything there. An error means that the look itself failed; nothing is
+// recorded then. Where it cannot tell, it says FindingInconclusive.
+//
+// "Not found" has to be known of a place where the effect would show, in the
+// account that was charged, and not merely of a search index that lags behind.
+type Inspector interface {
+	Inspect(ctx context.Context, in Intent) (Finding, error)
+}
+
+// InspectorFunc is a function that is an [Inspector].
+type InspectorFunc func(ctx context.Context, in Intent) (Finding, error)
+
+// Inspect calls f.
+func (f InspectorFunc) Inspect(ctx context.Context, in Intent) (Finding, error) { return f(ctx, in) }
+
+// Attest returns an inspector for what a person saw. A person's word counts
+// where a program's does not: after the provider said that it was still
+// working, and for a damaged record. It waits for Terms.Settle like any other.
+func Attest(f Finding) Inspector { return attested{f} }
+
+type attested struct{ f Finding }
+
+func (a attested) Inspect(context.Context, Intent) (Finding, error) { return a.f, nil }
+
+// Inspection is the permission for one change that needs a look before it:
+// [Ring.Rekey] or [Ring.Abandon]. Only [Ring.Inspect] and [Ring.Refusal] give
+// one. It is void as soon as the intent changes in any way. The zero
+// Inspection permits nothing.
+type Inspection struct {
+	ref      Ref
+	revision uint64
+	finding  Finding
+	attested bool
+	refusal  bool
+	intent   Intent
+}
+
+// Finding returns what the look said; the zero Finding for one by
+// [Ring.Refusal].
+func (i Inspection) Finding() Finding { return i.finding }
+
+// Intent returns what is known with the look taken into account.
+func (i Inspection) Intent() Intent { return i.intent }
+
+// Inspect asks by for a look at the provider's side and records what it says,
+// durably. The outcome follows from it: "present" makes the intent Done,
+// "other" Refused, and "absent" lifts the doubt about earlier attempts, so that
+// the intent may be sent once more under its key, or get another one.
+//
+// It reports [ErrHeld] while somebody is sending the intent, [ErrFinal] for one
+// that is done without open questions, [ErrTooSoon] with the earliest moment
+// for a new look in Error.Until where "absent" does not count yet, [ErrStale]
+// where the intent changed during the look (look again), [ErrDamaged] for a
+// damaged record unless by is an [Attest], [ErrPurged], and what the inspector
+// reports.
+func (r *Ring) Inspect(ctx context.Context, ref Ref, by Inspector) (Inspection, error) {
+	e, err := r.load(ctx, "inspect", ref)
+	if err != nil {
+		return Inspection{}, err
+	}
+	seen, err := r.inspect(ctx, e, by)
+	return seen, wrap("inspect", e.stored.Ref, err)
+}
+
+func (r *Ring) inspect(ctx context.Context, e entry, by Inspector) (Inspection, error) {
+	person, isPerson := by.(attested)
+	switch {
+	case by == nil:
+		return Inspection{}, fmt.Errorf("%w: the inspector is nil", ErrInvalid)
+	case e.tomb != nil:
+		return Inspection{}, ErrPurged
+	case e.damage != nil && isPerson:
+		return r.closeDamaged(ctx, e, person.f)
+	case e.damage != nil:
+		return Inspection{}, fmt.Errorf("%w: %w", ErrDamaged, e.damage)
+	}
+	v := r.view(ctx, e, nil)
+	state, out := v.fold()
+	switch {
+	case v.live:
+		return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.heldUntil(), Err: ErrHeld}
+	case state == StateDone && !out.NeedsInspection:
+		return Inspection{}, ErrFinal
+	}
+	f, err := by.Inspect(ctx, e.intent(v))
+	if err != nil {
+		return Inspection{}, fmt.Errorf("the look failed: %w", err)
+	}
+	if f, err = f.checked(v.now.Wall); err != nil {
+		return Inspection{}, err
+	}
+	var until time.Duration
+	if f.Kind == FindingAbsent {
+		until = v.unsettled(r.clockTrusted())
+	}
+	stored := finding{
+		Kind: f.Kind, EffectID: f.EffectID, By: f.By, Evidence: f.Evidence, Said: f.At,
+		At: stampOf(v.now), After: e.rec.lastNumber(), Attested: isPerson,
+	}
+	if until > 0 {
+		stored.Kind, stored.TooSoon = FindingInconclusive, true
+	}
+	// The record must still be the one that was read before the look began.
+	next, err := r.update(ctx, e, func(rec *record) {
+		rec.current().Findings = append(rec.current().Findings, stored)
+		if stored.Kind == FindingAbsent {
+			rec.Park = nil // the wait was about an attempt that came to nothing
+		}
+	})
+	if err != nil {
+		return Inspection{}, err
+	}
+	if until > 0 {
+		return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.now.Wall.Add(until), Err: fmt.Errorf("%w to count as absent", ErrTooSoon)}
+	}
+	return Inspection{
+		ref: e.stored.Ref, revision: next.stored.Revision, finding: f, attested: isPerson, intent: r.intent(ctx, next, nil),
+	}, nil
+}
+
+// checked bounds what is recorded of a finding.
+func (f Finding) checked(now time.Time) (Finding, error) {
+	if int(f.Kind) >= len(findingNames) {
+		f.Kind = FindingInconclusive
+	}
+	for _, s := range []struct {
+		name string
+		text string
+		most int
+	}{{"EffectID", f.EffectID, 256}, {"By", f.By, 256}, {"Evidence", f.Evidence, 1024}} {
+		if len(s.text) > s.most || strings.ContainsFunc(s.text, func(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }) {
+			return f, fmt.Errorf("%w: the finding's %s has more than %d bytes, a control character or invalid UTF-8", ErrInvalid, s.name, s.most)
+		}
+	}
+	if f.At.IsZero() {
+		f.At = now
+	}
+	f.At = f.At.Round(0).UTC()
+	return f, nil
+}
+
+func (f *finding) finding() Finding {
+	return Finding{Kind: f.Kind, EffectID: f.EffectID, By: f.By, Evidence: f.Evidence, At: f.Said}
+}
+
+// unsettled is how long it takes until "not found" counts: Terms.Settle after
+// the last moment at which any attempt of the generation could have left. A
+// clock that cannot be believed makes it the whole time.
+func (v view) unsettled(trusted bool) time.Duration {
+	settle := cmpOr(v.terms.Settle, defaultSettle)
+	var left time.Duration
+	for i := range v.rec.current().Attempts {
+		a := &v.rec.current().Attempts[i]
+		last, grace := a.Start, a.Deadline
+		if a.End != nil {
+			if a.Verdict.Kind == VerdictNotProcessed {
+				continue
+			}
+			last, grace = *a.End, 0
+		}
+		gone := since(v.now, last) - grace
+		if v.now.Boot != last.Boot && (!trusted || v.rec.wentBack(v.now)) {
+			gone = 0
+		}
+		left = max(left, settle-gone)
+	}
+	return left
+}
+
+// Refusal gives the permission that the provider's own final refusal is: to
+// correct the request under the same ref, with another key. It reports
+// [ErrNeedsInspection] unless the intent's state is [StateRefused].
+func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
+	e, err := r.load(ctx, "refusal", ref)
+	if err != nil {
+		return Inspection{}, err
+	}
+	if err := e.unusable(); err != nil {
+		return Inspection{}, wrap("refusal", e.stored.Ref, err)
+	}
+	in := r.intent(ctx, e, nil)
+	if in.State != StateRefused {
+		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: it was not refused, it is %s", ErrNeedsInspection, in.State))
+	}
+	return Inspection{ref: e.stored.Ref, revision: e.stored.Revision, refusal: true, intent: in}, nil
+}
+
+// unusable says why nothing can be done with an entry.
+func (e entry) unusable() error {
+	switch {
+	case e.damage != nil:
+		return fmt.Errorf("%w: %w", ErrDamaged, e.damage)
+	case e.tomb != nil:
+		return ErrPurged
+	}
+	return nil
+}
+
+// closeDamaged replaces a damaged record by what a person says about it. Only
+// the fingerprint is left of its request; nothing is ever sent for it.
+func (r *Ring) closeDamaged(ctx context.Context, e entry, f Finding) (Inspection, error) {
+	now := clock.Now(ctx)
+	f, err := f.checked(now.Wall)
+	if err != nil {
+		return Inspection{}, err
+	}
+	if f.Kind == FindingInconclusive {
+		return Inspection{}, fmt.Errorf("%w: to close a damaged record, say whether the effect is present, absent or another", ErrInvalid)
+	}
+	rec := &record{Ref: e.stored.Ref, Begun: stampOf(now), Last: stampOf(now)}
+	if e.rec != nil {
+		rec = e.rec.clone()
+	} else {
+		rec.Generations = []generation{{Number: max(e.stored.Generation, 1)}}
+	}
+	g := rec.current()
+	at := stampOf(now)
+	if f.Kind == FindingAbsent { // there is no request left to send
+		g.Abandoned = &at
+	}
+	g.Findings = append(g.Findings, finding{
+		Kind: f.Kind, EffectID: f.EffectID, By: f.By, Evidence: f.Evidence, Said: f.At, At: at, After: rec.lastNumber(), Attested: true,
+	})
+	g.Fixed, g.Parts, g.RequestSum = e.stored.Fingerprint.Bytes(), nil, nil
+	rec.Hold, rec.Park = nil, nil
+	rec.Revision = e.stored.Revision + 1
+	next, err := r.write(ctx, rec, []byte{}, r.store.Update)
+	if err != nil {
+		return Inspection{}, err
+	}
+	return Inspection{
+		ref: e.stored.Ref, revision: next.stored.Revision, finding: f, attested: true, intent: r.intent(ctx, next, nil),
+	}, nil
+}
