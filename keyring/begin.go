@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -150,8 +151,48 @@ func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (
 			return entry{}, err
 		}
 		rec.current().Attempts = []attempt{r.attempt(1, rec.Hold, now)}
+		rec.startRound(now)
 	}
-	return r.create(ctx, rec, request)
+	e, err := r.create(ctx, rec, request)
+	if errors.Is(err, ErrFull) {
+		return e, r.full(ctx, ref, err)
+	}
+	return e, err
+}
+
+// full says what a full keyring is full of: how many are open in all, and which
+// of the same scope are open for longest.
+func (r *Ring) full(ctx context.Context, ref Ref, cause error) error {
+	const most = 5
+	out := &Error{Op: "begin", Ref: ref, Err: cause}
+	var oldest []Intent
+	for stored, err := range r.store.Scan(ctx, Query{AllScopes: true, OpenOnly: true}) {
+		if err != nil {
+			break // the cause stands, with less detail
+		}
+		out.Open++
+		if stored.Ref.Scope != ref.Scope {
+			continue
+		}
+		in := Intent{Ref: stored.Ref}
+		if e := readEntry(stored); e.rec != nil {
+			in.Begun = e.rec.Begun.Wall
+		}
+		oldest = append(oldest, in)
+		if len(oldest) > 100 {
+			oldest = firstBegun(oldest, most)
+		}
+	}
+	for _, in := range firstBegun(oldest, most) {
+		out.Oldest = append(out.Oldest, in.Ref)
+	}
+	return out
+}
+
+// firstBegun returns the n intents that were begun first, in that order.
+func firstBegun(intents []Intent, n int) []Intent {
+	slices.SortFunc(intents, func(a, b Intent) int { return a.Begun.Compare(b.Begun) })
+	return intents[:min(n, len(intents))]
 }
 
 func newGeneration(number int, key Key, request Request, terms Terms, s shape) generation {

@@ -46,6 +46,7 @@ func goldenRecord() (*record, Request) {
 		}},
 		Hold:     &holdMark{ID: "h", Owner: "test", Session: "s", Since: stampOf(at(0)), Lease: time.Minute},
 		Park:     &park{Since: end, Wait: time.Minute},
+		Round:    &round{Since: end, Attempts: 1, Over: true},
 		AnswerOf: 1, Answer: []byte("answer\x00\xff"),
 	}, req
 }

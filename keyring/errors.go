@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -60,10 +61,12 @@ var (
 // Error is what the methods of a [Ring] and a [Hold] report. It never holds a
 // body, a query value or a credential.
 type Error struct {
-	Op     string    // "begin", "acquire", "start", "finish", "release", "get", "list", "wait"
+	Op     string    // the method, in lower case: "begin", "acquire", "start", "finish", "rekey", ...
 	Ref    Ref       // the intent concerned; zero where there is none
 	Until  time.Time // with ErrHeld: when the lease ends; with ErrTooSoon: the earliest moment
 	Fields []string  // with ErrDiffers: what differs, such as "body" or "header Stripe-Account"; sorted
+	Open   int       // with ErrFull: how many intents are open, in all scopes
+	Oldest []Ref     // with ErrFull: up to five of the ref's scope that are open for longest, oldest first
 	Err    error
 }
 
@@ -77,6 +80,12 @@ func (e *Error) Error() string {
 	b.WriteString(": " + e.Err.Error())
 	if len(e.Fields) > 0 {
 		b.WriteString(": " + strings.Join(e.Fields, ", "))
+	}
+	if e.Open > 0 {
+		fmt.Fprintf(&b, ": %d open", e.Open)
+		for i, ref := range e.Oldest {
+			b.WriteString([]string{", the oldest: ", ", "}[min(i, 1)] + ref.String())
+		}
 	}
 	if !e.Until.IsZero() {
 		b.WriteString(" (until " + e.Until.UTC().Format(time.RFC3339) + ")")

@@ -152,6 +152,7 @@ func (h *Hold) start(ctx context.Context) (Key, error) {
 		e, err := h.ring.update(ctx, h.entry, func(rec *record) {
 			rec.Hold = &mark
 			rec.Park = nil
+			rec.startRound(v.now)
 			g := rec.current()
 			g.Attempts = append(g.Attempts, h.ring.attempt(number, &mark, v.now))
 		})
@@ -287,7 +288,24 @@ func (h *Hold) record(rec *record, now clock.Reading, v Verdict, answer []byte, 
 	}
 	if !after.Keep {
 		rec.Hold = nil
+		if rec.Round != nil {
+			rec.Round.Over = true
+		}
 	}
+}
+
+// Round says how many attempts were started in the round under way, the latest
+// included, and how long ago it began, by the monotonic clock where the boot is
+// the same. A round ends with the [Hold.Finish] that does not keep the hold; one
+// that a crash cut short goes on under the next hold.
+func (h *Hold) Round(ctx context.Context) (attempts int, elapsed time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.entry.rec.Round
+	if r == nil || r.Over {
+		return 0, 0
+	}
+	return r.Attempts, max(0, since(clock.Now(ctx), r.Since))
 }
 
 // takeAnswer keeps the answer that counts: the one that said that the effect

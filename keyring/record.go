@@ -19,6 +19,7 @@ type record struct {
 	Generations []generation `json:"generations"`         // the last one is current
 	Hold        *holdMark    `json:"hold,omitempty"`
 	Park        *park        `json:"park,omitempty"`
+	Round       *round       `json:"round,omitempty"`
 	AnswerOf    int          `json:"answer_of,omitempty"` // the attempt that the stored answer belongs to
 	Answer      []byte       `json:"-"`                   // stored beside the JSON
 }
@@ -114,6 +115,14 @@ type park struct {
 	Wait  time.Duration `json:"wait"`
 }
 
+// round is a run of attempts with waits between them, as the sender's policy
+// counts it. One that a crash cut short goes on.
+type round struct {
+	Since    stamp `json:"since"`
+	Attempts int   `json:"attempts"`
+	Over     bool  `json:"over,omitempty"`
+}
+
 // stamp is a recorded moment: both clocks, and the boot they were read in.
 type stamp struct {
 	Wall time.Time     `json:"wall"`
@@ -127,6 +136,10 @@ func stampOf(r clock.Reading) stamp { return stamp{Wall: r.Wall, Mono: r.Mono, B
 // the caller's copy as it was.
 func (r *record) clone() *record {
 	c := *r
+	if r.Round != nil {
+		round := *r.Round
+		c.Round = &round
+	}
 	c.Generations = make([]generation, len(r.Generations))
 	for i, g := range r.Generations {
 		g.Attempts = append([]attempt(nil), g.Attempts...)
@@ -138,6 +151,14 @@ func (r *record) clone() *record {
 
 // current is the generation whose key counts. A record always has one.
 func (r *record) current() *generation { return &r.Generations[len(r.Generations)-1] }
+
+// startRound counts an attempt that starts now.
+func (r *record) startRound(now clock.Reading) {
+	if r.Round == nil || r.Round.Over {
+		r.Round = &round{Since: stampOf(now)}
+	}
+	r.Round.Attempts++
+}
 
 // lastNumber is the number of the latest attempt under any key.
 func (r *record) lastNumber() int {
