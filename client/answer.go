@@ -143,3 +143,19 @@ func statusText(status int) string {
 	}
 	return strconv.Itoa(status)
 }
+
+// String gives the status and the length of the body, and no more.
+func (a *Answer) String() string {
+	if a == nil {
+		return "no answer"
+	}
+	return fmt.Sprintf("%s (%d bytes)", statusText(a.Status), len(a.Body))
+}
+
+// String names the intent and its outcome; it holds neither request nor answer.
+func (r *Result) String() string {
+	if r == nil {
+		return "no result"
+	}
+	return r.Intent.String() + ", " + r.Answer.String()
+}

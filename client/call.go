@@ -33,9 +33,9 @@ type call struct {
 	taken  canon.Taken
 
 	intent   keyring.Intent // as the latest record left it
-	began    time.Time
 	attempts int
 	decision retry.Decision // after the latest attempt
+	look     bool           // whether the inspector is asked after it
 	signedIn [32]byte       // digest of the credentials of the latest attempt
 	retried  bool           // a rejected credential was replaced once
 	early    error          // why an attempt never began, or what failed beside the provider
@@ -46,7 +46,6 @@ type callKey struct{}
 // run makes attempts until the round is over. Whatever happens, it returns
 // what is on record, and gives the hold back.
 func (c *call) run(ctx context.Context) (keyring.Intent, error) {
-	c.began = time.Now()
 	c.intent = c.hold.Intent(ctx)
 	carrier, err := retryablehttp.NewRequestWithContext(context.WithValue(ctx, callKey{}, c), c.intent.Request.Method, c.intent.Request.URL, nil)
 	if err != nil {
@@ -64,19 +63,43 @@ func (c *call) run(ctx context.Context) (keyring.Intent, error) {
 		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return c.decision.Wait },
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
-	resp, err := loop.Do(carrier)
-	if resp != nil {
-		resp.Body.Close() // it holds no bytes, see recorder
+	for {
+		resp, err := loop.Do(carrier)
+		if resp != nil {
+			resp.Body.Close() // it holds no bytes, see recorder
+		}
+		switch {
+		case c.early != nil:
+			return c.end(ctx, c.early)
+		case ctx.Err() != nil && !c.intent.Final():
+			return c.end(ctx, context.Cause(ctx))
+		case err != nil && ctx.Err() == nil: // the loop has no errors of its own
+			return c.end(ctx, quiet{"the attempts ended unexpectedly", err})
+		case !c.client.wantsLook(c.intent.Outcome()):
+			return c.end(ctx, nil)
+		}
+		// The hold is kept for the look, so that nobody sends meanwhile.
+		if _, err := c.hold.Inspect(ctx, c.client.opts.Inspector); err != nil {
+			return c.end(ctx, err)
+		}
+		c.intent = c.hold.Intent(ctx)
+		if c.intent.State != keyring.StateNeverSent || c.next(ctx, ctx, 0, 0).Action != retry.Sleep {
+			return c.end(ctx, nil)
+		}
 	}
-	switch {
-	case c.early != nil:
-		return c.end(ctx, c.early)
-	case ctx.Err() != nil && !c.intent.Final():
-		return c.end(ctx, context.Cause(ctx))
-	case err != nil && ctx.Err() == nil: // the loop has no errors of its own
-		return c.end(ctx, quiet{"the attempts ended unexpectedly", err})
+}
+
+// wantsLook says whether the inspector is to be asked, now that attempts have
+// come to an end.
+func (c *Client) wantsLook(o keyring.Outcome) bool {
+	switch o.State {
+	case keyring.StateUnknown, keyring.StateConflict, keyring.StateExpired:
+		return c.opts.Inspector != nil
+	case keyring.StatePending:
+		return c.opts.Inspector != nil && o.NeedsInspection
+	default:
+		return false
 	}
-	return c.end(ctx, nil)
 }
 
 // end gives the hold back, if the last record did not.
@@ -115,6 +138,7 @@ func (c *call) attempt(ctx context.Context) error {
 		return err
 	}
 	c.attempts++
+	c.client.tellAttempt(ctx, c.hold.Intent(ctx))
 	var (
 		verdict  = keyring.Verdict{Why: "the attempt was cut short by a panic"}
 		answer   []byte
@@ -135,16 +159,19 @@ func (c *call) attempt(ctx context.Context) error {
 	defer cancel()
 	c.decision = c.decide(ctx, fctx, verdict)
 	if refused != nil {
-		c.decision = retry.Decision{Reason: "the attempt was not made"}
+		c.decision, c.look = retry.Decision{Reason: "the attempt was not made"}, false
 	}
-	after := keyring.After{Keep: c.decision.Action == retry.Sleep, Wait: c.decision.Wait}
+	after := keyring.After{Keep: c.decision.Action == retry.Sleep || c.look, Wait: c.decision.Wait}
 	recorded = true
 	in, err := c.hold.Finish(fctx, verdict, answer, after)
 	if err != nil {
 		return errors.Join(err, refused)
 	}
 	c.intent = in
-	c.client.logAttempt(ctx, in, verdict, c.decision)
+	if verdict.Kind == keyring.VerdictDone {
+		c.client.opts.Budget.Return()
+	}
+	c.client.tellAnswer(fctx, in, verdict, c.decision)
 	return refused
 }
 
@@ -203,21 +230,32 @@ func why(r wire.Reply) string {
 }
 
 // decide says what follows an attempt. The ring says whether another one would
-// be permitted, the policy when it is due.
+// be permitted, the policy when it is due, the budget whether it is worth it.
 func (c *call) decide(ctx, fctx context.Context, v keyring.Verdict) retry.Decision {
 	p := c.hold.Preview(fctx, v)
-	if !p.Again {
-		return retry.Decision{Reason: "no further attempt is permitted: " + p.Outcome.State.String()}
+	d := retry.Decision{Reason: "no further attempt is permitted: " + p.Outcome.State.String()}
+	switch {
+	case p.Again && v.SignIn:
+		d = c.signIn(ctx, fctx)
+	case p.Again:
+		if d = c.next(ctx, fctx, v.RetryAfter, p.Wait); d.Action == retry.Sleep && !c.client.opts.Budget.Take() {
+			d.Action, d.Reason = retry.Defer, "the budget for repeated attempts is used up"
+		}
 	}
-	if v.SignIn {
-		return c.signIn(ctx, fctx)
-	}
+	d.Wait = max(d.Wait, p.Wait, 0)
+	c.look = d.Action != retry.Sleep && ctx.Err() == nil && c.client.wantsLook(p.Outcome)
+	return d
+}
+
+// next asks the policy.
+func (c *call) next(ctx, fctx context.Context, wish, notSooner time.Duration) retry.Decision {
+	attempts, elapsed := c.hold.Round(fctx)
 	progress := retry.Progress{
-		Attempts:   c.attempts,
-		Total:      len(c.intent.Attempts) + 1,
-		Elapsed:    time.Since(c.began),
-		RetryAfter: v.RetryAfter,
-		NotSooner:  p.Wait,
+		Attempts:   max(attempts, c.attempts),
+		Total:      max(len(c.intent.Attempts), attempts),
+		Elapsed:    elapsed,
+		RetryAfter: wish,
+		NotSooner:  notSooner,
 		Key:        c.intent.Key.String(),
 	}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -228,9 +266,7 @@ func (c *call) decide(ctx, fctx context.Context, v keyring.Verdict) retry.Decisi
 	if ctx.Err() != nil {
 		progress.Left = -1
 	}
-	d := c.client.opts.Retry.Next(progress)
-	d.Wait = max(d.Wait, p.Wait, 0)
-	return d
+	return c.client.opts.Retry.Next(progress)
 }
 
 // signIn permits one more attempt after a rejected credential, and only with

@@ -483,7 +483,7 @@ func TestWhoeverWaitsGoesOnWhenTheSenderDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := e.client.Ring().Acquire(e.ctx, ref, in.Terms)
+		h, err := e.client.Ring().Acquire(e.ctx, ref, keyring.Current{Terms: in.Terms})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func (c *Client) Do(ctx context.Context, ref keyring.Ref, req *http.Request) (*R
 		return nil, c.fail(context.Background(), "do", ref, err)
 	}
 	defer leave()
-	g, err := c.prepare(ref, req, true)
+	g, err := c.prepare(ctx, ref, req, true)
 	if err != nil {
 		return nil, c.fail(ctx, "do", ref, err)
 	}
@@ -48,7 +48,7 @@ func (c *Client) Do(ctx context.Context, ref keyring.Ref, req *http.Request) (*R
 		return nil, c.fail(ctx, "do", ref, err)
 	}
 	if hold != nil {
-		c.logBegun(ctx, in)
+		c.tellBegun(ctx, in)
 	}
 	return c.settle(ctx, "do", in, hold, g.taken)
 }
@@ -66,7 +66,7 @@ func (c *Client) Begin(ctx context.Context, ref keyring.Ref, req *http.Request) 
 		return keyring.Intent{}, c.fail(context.Background(), "begin", ref, err)
 	}
 	defer leave()
-	g, err := c.prepare(ref, req, false)
+	g, err := c.prepare(ctx, ref, req, false)
 	if err != nil {
 		return keyring.Intent{}, c.fail(ctx, "begin", ref, err)
 	}
@@ -77,7 +77,7 @@ func (c *Client) Begin(ctx context.Context, ref keyring.Ref, req *http.Request) 
 	if err := c.allowed(ctx, in); err != nil {
 		return keyring.Intent{}, &Error{Op: "begin", Ref: in.Ref, Err: err}
 	}
-	c.logBegun(ctx, in)
+	c.tellBegun(ctx, in)
 	return in, nil
 }
 
@@ -109,7 +109,7 @@ func closeBody(req *http.Request) {
 }
 
 // prepare checks everything that can be checked before anything is stored.
-func (c *Client) prepare(ref keyring.Ref, req *http.Request, named bool) (given, error) {
+func (c *Client) prepare(ctx context.Context, ref keyring.Ref, req *http.Request, named bool) (given, error) {
 	if named && ref.Name == "" {
 		closeBody(req)
 		return given{}, fmt.Errorf("%w: name the intent, so that a second call is recognised", ErrNoRef)
@@ -121,13 +121,29 @@ func (c *Client) prepare(ref keyring.Ref, req *http.Request, named bool) (given,
 	if canon.Origin(g.draft.Request.URL) == "" {
 		return given{}, fmt.Errorf("%w: the URL must be absolute, such as https://api.example.com/v1/charges", keyring.ErrInvalid)
 	}
-	return g, c.checkOrigin(g.draft.Request.URL, true, true)
+	if err := c.checkOrigin(g.draft.Request.URL, true, true); err != nil {
+		return given{}, err
+	}
+	g.draft.Identity, err = c.identity(ctx)
+	return g, err
+}
+
+// identity asks Options.Credential.
+func (c *Client) identity(ctx context.Context) (string, error) {
+	if c.opts.Credential == nil {
+		return "", nil
+	}
+	id, err := c.opts.Credential(ctx)
+	if err != nil {
+		return "", fmt.Errorf("Options.Credential: %w", err)
+	}
+	return id, nil
 }
 
 // settle brings an intent to an outcome: from the record, by sending it under
 // the given hold or one that it acquires, or by waiting for whoever sends it.
 func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold *keyring.Hold, taken canon.Taken) (*Result, error) {
-	waited := false
+	waited, looked := false, false
 	for {
 		if err := c.allowed(ctx, in); err != nil {
 			if hold != nil {
@@ -136,15 +152,29 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			return nil, &Error{Op: op, Ref: in.Ref, Err: err}
 		}
 		if hold == nil {
-			if in.State == keyring.StateDamaged || in.Final() || waited && in.HeldBy == "" && ended(in) {
+			if in.State == keyring.StateDamaged || in.Purged || in.Final() || waited && in.HeldBy == "" && ended(in) {
 				return c.outcome(ctx, op, in, true, nil)
 			}
 			if err := c.sendable(in, taken); err != nil {
 				return c.outcome(ctx, op, in, true, err)
 			}
-			var err error
-			hold, err = c.ring.Acquire(ctx, in.Ref, c.profile.Terms(in.Request.Method, in.Request.URL))
+			identity, err := c.identity(ctx)
+			if err != nil {
+				return c.outcome(ctx, op, in, true, err)
+			}
+			hold, err = c.ring.Acquire(ctx, in.Ref, keyring.Current{
+				Terms:    c.profile.Terms(in.Request.Method, in.Request.URL),
+				Identity: identity,
+			})
 			switch {
+			case errors.Is(err, keyring.ErrNeedsInspection) && !looked && c.wantsLook(in.Outcome()):
+				looked = true
+				seen, lerr := c.ring.Inspect(ctx, in.Ref, c.opts.Inspector)
+				if lerr != nil {
+					return c.refresh(ctx, op, in, errors.Join(err, lerr))
+				}
+				in = seen.Intent()
+				continue
 			case errors.Is(err, keyring.ErrHeld):
 				waited = true
 				if in, err = c.wait(ctx, in); err != nil {
@@ -227,9 +257,12 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 		cause = errors.Join(cause, err)
 	}
 	res := &Result{Intent: in, Outcome: out, Answer: answer}
-	c.logOutcome(ctx, in, out, cause)
+	c.tellOutcome(ctx, in, out, cause)
 	if out.State == keyring.StateDone {
 		return res, nil
+	}
+	if in.Purged {
+		cause = errors.Join(cause, keyring.ErrPurged)
 	}
 	kinds := kindsOf(out)
 	if errors.Is(cause, ErrSignIn) && !out.NeedsSignIn {

@@ -49,9 +49,31 @@ type Options struct {
 	// sent. Nil allows everything.
 	Access func(ctx context.Context, in keyring.Intent) error
 
+	// Scope is whose intents Resume takes. Empty: those whose ref has no scope.
+	// The other methods take the scope of the ref they are given.
+	Scope string
+
+	// Credential names the identity in use, such as an account or a key's public
+	// part; never the secret. It is recorded with each attempt. Where doubt
+	// remains from an attempt under another identity, nothing is sent without a
+	// look, since a provider that keeps keys apart by credential would not
+	// recognise this one. Nil means that it is not told, and not checked.
+	Credential func(ctx context.Context) (string, error)
+
+	// Inspector looks at the provider's side when only a look helps, and when a
+	// round of attempts ends in doubt. What it finds counts as package keyring
+	// says; an intent for which it finds nothing may be sent again in the same
+	// call. Nil means that such an intent is left as it is, with
+	// Outcome.NeedsInspection.
+	Inspector keyring.Inspector
+
 	// Retry decides when another attempt is due. Nil means retry.Exponential{}.
 	// Whether one is permitted is not its business.
 	Retry retry.Policy
+
+	// Budget bounds the repeated attempts of all calls together. Nil means one of
+	// the client's own with its defaults; several clients may share one.
+	Budget *retry.Budget
 
 	// ClockTrusted says whether the wall clock can be believed, see
 	// keyring.Options. Nil means yes.
@@ -79,6 +101,9 @@ type Options struct {
 	// must not follow redirects; http.Transport, as it is used here, does
 	// neither.
 	Transport http.RoundTripper
+
+	// Hooks are told what happens. Nil means none.
+	Hooks *Hooks
 
 	// Logger receives one record per attempt and one per outcome; never a body,
 	// a query or a credential. Nil discards them.
@@ -124,6 +149,15 @@ func (o *Options) settle() error {
 		if err := p.Err(); err != nil {
 			return fmt.Errorf("%w: Options.Retry: %w", keyring.ErrInvalid, err)
 		}
+	}
+	if o.Budget == nil {
+		o.Budget = &retry.Budget{}
+	}
+	if o.Hooks == nil {
+		o.Hooks = &Hooks{}
+	} else {
+		hooks := *o.Hooks
+		o.Hooks = &hooks
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

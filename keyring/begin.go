@@ -47,8 +47,8 @@ func (r *Ring) BeginHeld(ctx context.Context, ref Ref, d Draft) (Intent, *Hold, 
 	if !created {
 		return in, nil, nil
 	}
-	terms := d.Terms
-	return in, &Hold{ring: r, entry: e, id: e.rec.Hold.ID, terms: &terms, attempt: 1, prepared: true}, nil
+	now := Current{Terms: d.Terms, Identity: d.Identity}
+	return in, &Hold{ring: r, entry: e, id: e.rec.Hold.ID, now: now, attempt: 1, prepared: true}, nil
 }
 
 // begin finds or makes the record. created says which.
@@ -150,7 +150,7 @@ func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (
 		if rec.Hold, err = r.hold(ctx, now); err != nil {
 			return entry{}, err
 		}
-		rec.current().Attempts = []attempt{r.attempt(1, rec.Hold, now)}
+		rec.current().Attempts = []attempt{r.attempt(1, rec.Hold, now, d.Identity)}
 		rec.startRound(now)
 	}
 	e, err := r.create(ctx, rec, request)
@@ -208,6 +208,6 @@ func newGeneration(number int, key Key, request Request, terms Terms, s shape) g
 }
 
 // attempt is the start of an attempt under hold h.
-func (r *Ring) attempt(number int, h *holdMark, now clock.Reading) attempt {
-	return attempt{Number: number, Hold: h.ID, Owner: h.Owner, Start: stampOf(now), Deadline: r.opts.AttemptTimeout}
+func (r *Ring) attempt(number int, h *holdMark, now clock.Reading, identity string) attempt {
+	return attempt{Number: number, Hold: h.ID, Owner: h.Owner, Identity: identity, Start: stampOf(now), Deadline: r.opts.AttemptTimeout}
 }

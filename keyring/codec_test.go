@@ -35,7 +35,7 @@ func goldenRecord() (*record, Request) {
 			},
 			RequestSum: sum[:], Age: time.Second,
 			Attempts: []attempt{{
-				Number: 1, Hold: "h", Owner: "test", Start: stampOf(at(time.Second)), Deadline: 30 * time.Second, End: &end,
+				Number: 1, Hold: "h", Owner: "test", Identity: "key-1", Start: stampOf(at(time.Second)), Deadline: 30 * time.Second, End: &end,
 				Verdict: storedVerdict{
 					Kind: VerdictDone, Status: 201, EffectID: "e1", Code: "c", RequestID: "r", Why: "because", RetryAfter: time.Second,
 					Date: t0, NoResend: true, Front: true, SignIn: true, Replayed: true, Unreadable: true,

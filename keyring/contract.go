@@ -23,6 +23,21 @@ type Draft struct {
 	// Key is the caller's own; zero has one minted. Where the ref is on record
 	// with another key, that is a difference.
 	Key Key
+	// Identity names the credential in use, never the secret; see Current. It is
+	// not compared.
+	Identity string
+}
+
+// Current is what holds at the moment of sending.
+type Current struct {
+	// Terms are what the provider promises now. Of those and the ones on record
+	// the stricter hold.
+	Terms Terms
+	// Identity names the credential in use, never the secret. Where an attempt
+	// that may have had an effect was made under another one, nothing is sent
+	// without a look: many providers keep keys apart by credential, and would
+	// not recognise this one. Empty: not told, and not checked.
+	Identity string
 }
 
 // shape is a draft made ready for storing and for comparing.
@@ -44,6 +59,9 @@ func (d Draft) shape(form uint8) (shape, error) {
 	default:
 		return shape{}, fmt.Errorf("%w: the terms' Dedup is not one of DedupNone, DedupKey, DedupNatural", ErrInvalid)
 	}
+	if err := checkIdentity(d.Identity); err != nil {
+		return shape{}, err
+	}
 	if d.Terms.Retention < 0 || d.Terms.Margin < 0 || d.Terms.Spacing < 0 || d.Terms.Settle < 0 {
 		return shape{}, fmt.Errorf("%w: the terms hold a negative duration", ErrInvalid)
 	}
@@ -61,6 +79,13 @@ func (d Draft) shape(form uint8) (shape, error) {
 		fingerprint: Fingerprint{form: form, sum: canon.Sum(form, parts)},
 		needs:       taken.Names(),
 	}, nil
+}
+
+func checkIdentity(s string) error {
+	if _, err := normal("identity", s); err != nil {
+		return fmt.Errorf("%w: the identity has control characters, invalid UTF-8 or more than %d bytes", ErrInvalid, MaxRef)
+	}
+	return nil
 }
 
 // place puts the key where it goes. What comes back must still be a request

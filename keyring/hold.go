@@ -20,9 +20,9 @@ const maxRaces = 100
 // [Hold.Finish] that does not keep it, or by [Hold.Release]. The order is
 // Start, send, Finish, for each attempt.
 type Hold struct {
-	ring  *Ring
-	id    string
-	terms *Terms // those that hold now; nil: the stored ones alone
+	ring *Ring
+	id   string
+	now  Current
 
 	mu       sync.Mutex
 	entry    entry
@@ -31,21 +31,24 @@ type Hold struct {
 	over     bool // given back, or taken over
 }
 
-// Acquire takes the right to send an intent that is on record. terms are what
-// the provider promises now; of those and the stored ones the stricter hold.
+// Acquire takes the right to send an intent that is on record, under what holds
+// now.
 //
 // It reports [ErrNotFound], [ErrDamaged], [ErrFinal], [ErrHeld] with the end
 // of the other's lease in Error.Until, [ErrTooSoon] with the earliest moment
 // in Error.Until, and [ErrNeedsInspection] where nothing may be sent again
 // under this key. The hold of a sender that is known to be dead is taken over
 // at once.
-func (r *Ring) Acquire(ctx context.Context, ref Ref, terms Terms) (*Hold, error) {
+func (r *Ring) Acquire(ctx context.Context, ref Ref, now Current) (*Hold, error) {
+	if err := checkIdentity(now.Identity); err != nil {
+		return nil, wrap("acquire", ref, err)
+	}
 	for range maxRaces {
 		e, err := r.load(ctx, "acquire", ref)
 		if err != nil {
 			return nil, err
 		}
-		h := &Hold{ring: r, terms: &terms, entry: e}
+		h := &Hold{ring: r, now: now, entry: e}
 		v, err := h.permitted(ctx, "acquire")
 		if err != nil {
 			r.keepClockDoubt(ctx, e, v)
@@ -73,7 +76,7 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 	if err := h.entry.unusable(); err != nil {
 		return view{}, err
 	}
-	v := h.ring.view(ctx, h.entry, h.terms)
+	v := h.ring.view(ctx, h.entry, &h.now.Terms)
 	state, out := v.fold()
 	f := v.facts()
 	switch {
@@ -86,10 +89,43 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 	case !v.mayStart(&out, f):
 		return v, ErrNeedsInspection
 	}
+	if a := v.rec.current().sentAs(h.now.Identity); a != nil {
+		return v, fmt.Errorf("%w: attempt %d was sent as %s, not as %s", ErrNeedsInspection, a.Number, a.Identity, h.now.Identity)
+	}
 	if wait := v.wait(f); wait > 0 {
 		return v, &Error{Op: op, Ref: h.entry.stored.Ref, Until: v.now.Wall.Add(wait), Err: ErrTooSoon}
 	}
 	return v, nil
+}
+
+// sentAs finds an attempt in doubt that was sent under another identity.
+func (g *generation) sentAs(identity string) *attempt {
+	for i := range g.Attempts {
+		a := &g.Attempts[i]
+		if identity != "" && a.Identity != "" && a.Identity != identity && (a.End == nil || a.Verdict.Kind != VerdictNotProcessed) {
+			return a
+		}
+	}
+	return nil
+}
+
+// Inspect is [Ring.Inspect] for whoever holds the intent: a look between two
+// attempts, which nobody else can slip into.
+func (h *Hold) Inspect(ctx context.Context, by Inspector) (Inspection, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ref := h.entry.stored.Ref
+	switch {
+	case h.over:
+		return Inspection{}, wrap("inspect", ref, ErrHeld)
+	case h.attempt != 0:
+		return Inspection{}, wrap("inspect", ref, fmt.Errorf("%w: an attempt is under way under this hold; finish it first", ErrInvalid))
+	}
+	seen, err := h.ring.inspect(ctx, h.entry, by, h.id)
+	if rerr := h.reload(ctx); rerr != nil && err == nil {
+		err = rerr
+	}
+	return seen, wrap("inspect", ref, err)
 }
 
 // keepClockDoubt records that the clock was seen to have gone back, since it
@@ -105,7 +141,7 @@ func (r *Ring) keepClockDoubt(ctx context.Context, e entry, v view) {
 func (h *Hold) Intent(ctx context.Context) Intent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ring.intent(ctx, h.entry, h.terms)
+	return h.ring.intent(ctx, h.entry, &h.now.Terms)
 }
 
 // Start records a new attempt and returns the key to send with it. It is the
@@ -154,7 +190,7 @@ func (h *Hold) start(ctx context.Context) (Key, error) {
 			rec.Park = nil
 			rec.startRound(v.now)
 			g := rec.current()
-			g.Attempts = append(g.Attempts, h.ring.attempt(number, &mark, v.now))
+			g.Attempts = append(g.Attempts, h.ring.attempt(number, &mark, v.now, h.now.Identity))
 		})
 		if err == nil {
 			h.entry, h.attempt = e, number
@@ -254,7 +290,7 @@ func (h *Hold) Finish(ctx context.Context, v Verdict, answer []byte, after After
 		if err == nil {
 			h.entry, h.attempt = e, 0
 			h.over = !after.Keep || !h.ours()
-			return h.ring.intent(ctx, e, h.terms), nil
+			return h.ring.intent(ctx, e, &h.now.Terms), nil
 		}
 		if !errors.Is(err, ErrStale) {
 			return Intent{}, wrap("finish", ref, err)
@@ -349,6 +385,9 @@ func (h *Hold) Release(ctx context.Context) error {
 		now := clock.Now(ctx)
 		e, err := h.ring.update(ctx, h.entry, func(rec *record) {
 			rec.Hold = nil
+			if rec.Round != nil {
+				rec.Round.Over = true
+			}
 			if a := h.slot(rec); a != nil && h.prepared {
 				end := stampOf(now)
 				a.End, a.Verdict = &end, storedVerdict{Kind: VerdictNotProcessed, Why: "given up before it was sent"}
@@ -387,7 +426,7 @@ func (h *Hold) Preview(ctx context.Context, v Verdict) Prospect {
 	h.record(rec, clock.Now(ctx), v, nil, After{Keep: true})
 	e := h.entry
 	e.rec = rec
-	view := h.ring.view(ctx, e, h.terms)
+	view := h.ring.view(ctx, e, &h.now.Terms)
 	_, out := view.fold()
 	f := view.facts()
 	return Prospect{Outcome: out, Again: view.mayStart(&out, f), Wait: view.spaced(f)}

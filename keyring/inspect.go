@@ -111,11 +111,13 @@ func (r *Ring) Inspect(ctx context.Context, ref Ref, by Inspector) (Inspection, 
 	if err != nil {
 		return Inspection{}, err
 	}
-	seen, err := r.inspect(ctx, e, by)
+	seen, err := r.inspect(ctx, e, by, "")
 	return seen, wrap("inspect", e.stored.Ref, err)
 }
 
-func (r *Ring) inspect(ctx context.Context, e entry, by Inspector) (Inspection, error) {
+// inspect is a look by whoever has the hold of that id, or by anybody while
+// nobody has one.
+func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) (Inspection, error) {
 	person, isPerson := by.(attested)
 	switch {
 	case by == nil:
@@ -130,7 +132,7 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector) (Inspection, 
 	v := r.view(ctx, e, nil)
 	state, out := v.fold()
 	switch {
-	case v.live:
+	case v.live && e.rec.Hold.ID != hold:
 		return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.heldUntil(), Err: ErrHeld}
 	case state == StateDone && !out.NeedsInspection:
 		return Inspection{}, ErrFinal

@@ -157,7 +157,7 @@ func (v view) resendUntil(out Outcome) time.Time {
 }
 
 func (a *attempt) attempt() Attempt {
-	out := Attempt{Number: a.Number, Start: a.Start.Wall, Verdict: a.Verdict.verdict(), Owner: a.Owner}
+	out := Attempt{Number: a.Number, Start: a.Start.Wall, Verdict: a.Verdict.verdict(), Owner: a.Owner, Identity: a.Identity}
 	if a.End != nil {
 		out.End = a.End.Wall
 	}
@@ -166,3 +166,9 @@ func (a *attempt) attempt() Attempt {
 
 func (t storedTerms) terms() Terms       { return Terms(t) }
 func (v storedVerdict) verdict() Verdict { return Verdict(v) }
+
+// String names the intent and its state, for logs and failure messages. It
+// holds neither request nor answer.
+func (in Intent) String() string {
+	return in.Ref.String() + " (" + in.State.String() + ", key " + in.Key.String() + ")"
+}

@@ -65,6 +65,7 @@ type attempt struct {
 	Number   int           `json:"number"`
 	Hold     string        `json:"hold"`
 	Owner    string        `json:"owner,omitempty"`
+	Identity string        `json:"identity,omitempty"` // the credential's name, where the sender told it
 	Start    stamp         `json:"start"`
 	Deadline time.Duration `json:"deadline"` // from Start; nothing is written to the wire after it
 	End      *stamp        `json:"end,omitempty"`

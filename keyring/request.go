@@ -71,3 +71,13 @@ func tokenChar(c rune) bool {
 	}
 	return strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
+
+// String says where the request goes and how long its body is, and no more: a
+// request in a log must not be a body in a log.
+func (r Request) String() string {
+	where := "an unreadable URL"
+	if u, err := url.Parse(r.URL); err == nil {
+		where = u.Scheme + "://" + u.Host + u.EscapedPath()
+	}
+	return fmt.Sprintf("%s %s (%d bytes)", r.Method, where, len(r.Body))
+}

@@ -103,7 +103,7 @@ func (w *world) attempt(h *keyring.Hold, v keyring.Verdict, after keyring.After)
 
 func (w *world) acquire() *keyring.Hold {
 	w.Helper()
-	h, err := w.ring.Acquire(w.ctx, ref, w.terms)
+	h, err := w.ring.Acquire(w.ctx, ref, keyring.Current{Terms: w.terms})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (w *world) acquire() *keyring.Hold {
 
 func (w *world) refused(want error) *keyring.Error {
 	w.Helper()
-	_, err := w.ring.Acquire(w.ctx, ref, w.terms)
+	_, err := w.ring.Acquire(w.ctx, ref, keyring.Current{Terms: w.terms})
 	var ke *keyring.Error
 	if !errors.Is(err, want) || !errors.As(err, &ke) {
 		w.Fatalf("acquire: %v, want %v", err, want)
@@ -231,7 +231,7 @@ func TestC59NoAttemptIsLostBetweenSenders(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			for {
-				h, err := w.ring.Acquire(w.ctx, ref, w.terms)
+				h, err := w.ring.Acquire(w.ctx, ref, keyring.Current{Terms: w.terms})
 				if errors.Is(err, keyring.ErrHeld) {
 					continue
 				}
@@ -436,13 +436,13 @@ func TestTermsThatGotWorseCountFromThenOn(t *testing.T) {
 	w.clock.pass(2 * time.Hour)
 	worse := draft().Terms
 	worse.Retention = time.Hour
-	if _, err := w.ring.Acquire(w.ctx, ref, worse); !errors.Is(err, keyring.ErrNeedsInspection) {
+	if _, err := w.ring.Acquire(w.ctx, ref, keyring.Current{Terms: worse}); !errors.Is(err, keyring.ErrNeedsInspection) {
 		t.Errorf("%v, want ErrNeedsInspection", err)
 	}
 	better := draft().Terms
 	better.Retention = keyring.Forever
 	w.clock.pass(22 * time.Hour)
-	if _, err := w.ring.Acquire(w.ctx, ref, better); !errors.Is(err, keyring.ErrNeedsInspection) {
+	if _, err := w.ring.Acquire(w.ctx, ref, keyring.Current{Terms: better}); !errors.Is(err, keyring.ErrNeedsInspection) {
 		t.Errorf("%v: terms that got better do not count for what was begun before", err)
 	}
 }
@@ -525,7 +525,7 @@ func TestLimitsRefuseTheNewAndKeepTheOld(t *testing.T) {
 		return err
 	}
 	finish := func(name string) {
-		h, err := w.ring.Acquire(w.ctx, keyring.Ref{Name: name}, draft().Terms)
+		h, err := w.ring.Acquire(w.ctx, keyring.Ref{Name: name}, keyring.Current{Terms: draft().Terms})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -624,10 +624,10 @@ func TestAnotherProcesssWriteIsNotTakenForOurs(t *testing.T) {
 	}
 	// Two rings acquire at once; each sees its answer lost.
 	a, b := keyring.New(&lossy{Store: w.store, apply: true, fail: 1}, nil), keyring.New(&lossy{Store: w.store, apply: false, fail: 1}, nil)
-	if _, err := a.Acquire(w.ctx, ref, draft().Terms); err != nil {
+	if _, err := a.Acquire(w.ctx, ref, keyring.Current{Terms: draft().Terms}); err != nil {
 		t.Fatalf("whose write went through: %v", err)
 	}
-	if _, err := b.Acquire(w.ctx, ref, draft().Terms); !errors.Is(err, keyring.ErrHeld) {
+	if _, err := b.Acquire(w.ctx, ref, keyring.Current{Terms: draft().Terms}); !errors.Is(err, keyring.ErrHeld) {
 		t.Errorf("the other one: %v, want ErrHeld", err)
 	}
 }

@@ -74,4 +74,6 @@ type Attempt struct {
 	End     time.Time // zero: no end is on record
 	Verdict Verdict   // the zero Verdict (doubt) until there is an end
 	Owner   string    // who sent it
+	// Identity names the credential that it was sent with; empty: it was not told.
+	Identity string
 }

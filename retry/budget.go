@@ -2,12 +2,12 @@ package retry
 
 import "sync"
 
-// What the fields of [Budget] mean when they are zero: a hundred attempts more
+// What the fields of [Budget] mean when they are zero: five hundred attempts more
 // than there are intents is little for a provider in trouble, and more than a
 // program with a handful of intents ever needs.
 const (
-	defaultBurst = 100
-	defaultShare = 0.1
+	defaultBurst = 500
+	defaultShare = 0.2
 )
 
 // Budget bounds the repeated attempts of all intents of a client together, so
@@ -17,9 +17,9 @@ const (
 // copied after that. Its methods may be called from many goroutines.
 type Budget struct {
 	// Burst is how many repeated attempts the budget holds, and begins with. Zero
-	// means 100; a negative one means no bound at all.
+	// means 500; a negative one means no bound at all.
 	Burst int
-	// Share is what an attempt that went well gives back. Zero or less means 0.1.
+	// Share is what an attempt that went well gives back. Zero or less means 0.2.
 	Share float64
 
 	mu    sync.Mutex

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/samekey/samekey/keyring"
+)
+
+// Inspect asks Options.Inspector for a look at the provider's side and records
+// what it says; see [keyring.Ring.Inspect] for when it counts and for the
+// errors. It reports keyring.ErrInvalid where there is no inspector: for what a
+// person saw, call Inspect on [Client.Ring] with [keyring.Attest].
+func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspection, error) {
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		return keyring.Inspection{}, c.fail(context.Background(), "inspect", ref, err)
+	}
+	defer leave()
+	if c.opts.Inspector == nil {
+		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, fmt.Errorf("%w: Options.Inspector is nil", keyring.ErrInvalid))
+	}
+	in, err := c.ring.Get(ctx, ref)
+	if err != nil {
+		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
+	}
+	if err := c.allowed(ctx, in); err != nil {
+		return keyring.Inspection{}, &Error{Op: "inspect", Ref: in.Ref, Err: err}
+	}
+	seen, err := c.ring.Inspect(ctx, ref, c.opts.Inspector)
+	if err != nil {
+		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
+	}
+	if err := c.allowed(ctx, seen.Intent()); err != nil { // the look may have taken long
+		return keyring.Inspection{}, &Error{Op: "inspect", Ref: in.Ref, Err: err}
+	}
+	return seen, nil
+}
+
+// Rekey gives an intent another key, with the request given here, which may be
+// the one on record or a corrected one. It sends nothing; [Client.Do] with the
+// same request does. It needs an inspection, see [keyring.Ring.Rekey] for
+// which, and for the errors.
+func (c *Client) Rekey(ctx context.Context, seen keyring.Inspection, req *http.Request) (keyring.Intent, error) {
+	ref := seen.Intent().Ref
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		closeBody(req)
+		return keyring.Intent{}, c.fail(context.Background(), "rekey", ref, err)
+	}
+	defer leave()
+	g, err := c.prepare(ctx, ref, req, false)
+	if err != nil {
+		return keyring.Intent{}, c.fail(ctx, "rekey", ref, err)
+	}
+	if ref.Name != "" {
+		if err := c.allowed(ctx, seen.Intent()); err != nil {
+			return keyring.Intent{}, &Error{Op: "rekey", Ref: ref, Err: err}
+		}
+	}
+	in, err := c.ring.Rekey(ctx, seen, g.draft)
+	if err != nil {
+		return keyring.Intent{}, c.fail(ctx, "rekey", ref, err)
+	}
+	c.tellBegun(ctx, in)
+	return in, nil
+}
