@@ -53,6 +53,7 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 	default:
 		c.err = c.opts.settle()
 	}
+	c.ring = keyring.New(store, &c.opts.Keyring)
 	if c.err != nil {
 		return c
 	}
@@ -63,7 +64,6 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 		c.own = wire.NewTransport()
 		c.opts.Transport = c.own
 	}
-	c.ring = keyring.New(store, &c.opts.Keyring)
 	c.http = &http.Client{
 		Transport: recorder{},
 		// A redirect is an answer to read, not an instruction: following it would
@@ -74,8 +74,7 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 }
 
 // Ring returns the rules and records below the client, for the application's
-// own tools: it asks neither Options.Access nor anybody else. It is nil where
-// [New] was given something that cannot work.
+// own tools: it asks neither Options.Access nor anybody else.
 func (c *Client) Ring() *keyring.Ring { return c.ring }
 
 // enter counts a call in, and gives it a context that also ends when Close

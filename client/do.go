@@ -209,7 +209,8 @@ func ended(in keyring.Intent) bool {
 // sendable says whether this client may send an intent that is on record.
 func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
 	if in.Terms.Profile != c.profile.Name() {
-		return fmt.Errorf("%w: the intent belongs to profile %q, this client to %q", keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
+		return fmt.Errorf("%w: the intent was begun under profile %q, this client has %q; send it with a client whose profile has that name",
+			keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
 	}
 	own := len(taken.Names()) > 0
 	if len(in.Needs) > 0 && !own && c.opts.Authorize == nil {
@@ -264,9 +265,26 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	if in.Purged {
 		cause = errors.Join(cause, keyring.ErrPurged)
 	}
+	if out.NeedsInspection && in.Terms.Dedup == keyring.DedupNone && len(in.Attempts) > 0 {
+		if note := c.unlisted(in.Request); note != nil {
+			cause = errors.Join(cause, note)
+		}
+	}
 	kinds := kindsOf(out)
 	if errors.Is(cause, ErrSignIn) && !out.NeedsSignIn {
 		out.NeedsSignIn, res.Outcome.NeedsSignIn = true, true
 	}
 	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: cause, kinds: kinds}
+}
+
+// errUnlisted is a hint, not a failure: nothing depends on it.
+var errUnlisted = errors.New("no endpoint of the profile fits it, so that nothing is promised for it and it is sent once")
+
+// unlisted says whether the profile knows nothing about a request: often a
+// pattern or a URL with a typing error.
+func (c *Client) unlisted(r keyring.Request) error {
+	if c.profile.Lists(r.Method, r.URL) {
+		return nil
+	}
+	return errUnlisted
 }

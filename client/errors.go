@@ -49,33 +49,40 @@ type Error struct {
 	Err     error // what else there is to say: the context's error, the store's, ...; may be nil
 
 	kinds []error // the sentinels above that apply
+	local bool    // Err says it all: nothing came of the call itself
 }
 
 // Error returns what is known, the provider's status, code and request id, and
-// what to do next.
+// what to do next; where only a look helps, the key to look for.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("samekey: " + e.Op)
 	if e.Ref != (keyring.Ref{}) {
 		b.WriteString(" " + e.Ref.String())
 	}
-	switch {
-	case len(e.kinds) > 0:
+	if len(e.kinds) > 0 && !e.local {
 		b.WriteString(": " + e.kinds[0].Error())
-		writeVerdict(&b, e.Outcome.Verdict)
-		if e.Err != nil {
-			b.WriteString(": " + e.Err.Error())
-		}
-		if e.Outcome.Next != "" && !ours(e.Err) {
-			b.WriteString(". " + e.Outcome.Next)
-			if !e.Outcome.NotBefore.IsZero() {
-				b.WriteString(" Not before " + e.Outcome.NotBefore.UTC().Format(time.RFC3339) + ".")
-			}
-		}
-	case e.Err != nil:
-		b.WriteString(": " + e.Err.Error())
+		e.writeVerdict(&b)
+	}
+	if e.Err != nil {
+		b.WriteString(": " + e.reason())
+	}
+	if e.Outcome.Next == "" || !e.local && ours(e.Err) {
+		return b.String()
+	}
+	b.WriteString(". " + e.Outcome.Next)
+	if !e.Outcome.NotBefore.IsZero() && !errors.Is(e.Err, keyring.ErrTooSoon) { // which says it
+		b.WriteString(" Not before " + e.Outcome.NotBefore.UTC().Format(time.RFC3339) + ".")
 	}
 	return b.String()
+}
+
+// reason is the text of the cause, without repeating the ref.
+func (e *Error) reason() string {
+	if ke, ok := e.Err.(*keyring.Error); ok { //nolint:errorlint // what is wrapped around it would be lost
+		return ke.Reason()
+	}
+	return e.Err.Error()
 }
 
 // Unwrap returns the sentinels that apply and the cause.
@@ -93,7 +100,8 @@ func ours(err error) bool {
 	return errors.Is(err, keyring.ErrInvalid) || errors.Is(err, ErrOrigin) || errors.Is(err, ErrSignIn) || errors.As(err, &a)
 }
 
-func writeVerdict(b *strings.Builder, v keyring.Verdict) {
+func (e *Error) writeVerdict(b *strings.Builder) {
+	v := e.Outcome.Verdict
 	var parts []string
 	if v.Status != 0 && !strings.HasPrefix(v.Why, strconv.Itoa(v.Status)) {
 		parts = append(parts, "status "+statusText(v.Status))
@@ -106,6 +114,9 @@ func writeVerdict(b *strings.Builder, v keyring.Verdict) {
 	}
 	if v.RequestID != "" {
 		parts = append(parts, "request "+v.RequestID)
+	}
+	if e.Outcome.NeedsInspection && !e.Key.IsZero() {
+		parts = append(parts, "key "+e.Key.String())
 	}
 	if len(parts) > 0 {
 		b.WriteString(" (" + strings.Join(parts, ", ") + ")")
@@ -164,8 +175,8 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	e := &Error{Op: op, Ref: ref, Err: err}
-	if c.ring == nil || ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
+	e := &Error{Op: op, Ref: ref, Err: err, local: true}
+	if ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
 		return e
 	}
 	in, gerr := c.ring.Get(context.WithoutCancel(ctx), ref)
@@ -174,6 +185,16 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 		e.Outcome = keyring.Outcome{State: keyring.StateNeverSent, Next: "Nothing was stored or sent."}
 	case gerr == nil && c.allowed(ctx, in) == nil:
 		e.Outcome, e.Key = in.Outcome(), in.Key
+	default:
+		return e
 	}
+	if errors.Is(err, keyring.ErrDiffers) {
+		// What is known is about the request on record, which is not this one:
+		// no sentinel, lest one be taken for the other.
+		e.Outcome.Next = "This request was not sent. The one on record is " + e.Outcome.State.String() +
+			"; send that one with Send, or give this one a ref of its own."
+		return e
+	}
+	e.kinds = kindsOf(e.Outcome)
 	return e
 }

@@ -19,6 +19,10 @@ func about(in keyring.Intent) []any {
 
 func (c *Client) logBegun(ctx context.Context, in keyring.Intent) {
 	c.opts.Logger.DebugContext(ctx, "samekey: intent on record", append(about(in), slog.String("state", in.State.String()))...)
+	if c.unlisted(in.Request) != nil {
+		c.opts.Logger.WarnContext(ctx, "samekey: no endpoint of the profile fits the request; nothing is promised for it", append(about(in),
+			slog.String("profile", c.profile.Name()), slog.String("request", in.Request.String()))...)
+	}
 }
 
 func (c *Client) logAttempt(ctx context.Context, in keyring.Intent, v keyring.Verdict, d retry.Decision) {

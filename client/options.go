@@ -34,6 +34,13 @@ type Options struct {
 	// that it changes otherwise is not sent. The request's body is a copy. What
 	// Authorize adds is never stored or logged.
 	//
+	// When the provider turns the credentials away (401, 403), Authorize is asked
+	// once more, and the request is sent again in the same call only if they are
+	// others now. A source that caches tokens should therefore drop one that was
+	// refused; [ErrSignIn] tells. When Authorize reports an error, nothing is
+	// sent, and the call reports it as it is; let it match ErrSignIn where the
+	// user has to sign in.
+	//
 	// Nil means that credentials are those on the request given to Do, for that
 	// call alone; what is sent from the record later has none.
 	Authorize func(ctx context.Context, req *http.Request) error
@@ -168,11 +175,11 @@ func (o *Options) settle() error {
 // origins gathers the places that may be sent to.
 func (o *Options) origins(p provider.Profile) (map[string]bool, error) {
 	allowed := map[string]bool{}
-	for _, s := range append(p.Origins(), o.Origins...) {
+	for i, s := range append(p.Origins(), o.Origins...) {
 		u, err := url.Parse(s)
 		if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" ||
 			u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-			return nil, fmt.Errorf("%w: an origin must look like https://api.example.com, without path, query or password", keyring.ErrInvalid)
+			return nil, fmt.Errorf("%w: origin %d of the profile's and of Options.Origins must look like https://api.example.com, without path, query or password", keyring.ErrInvalid, i+1)
 		}
 		allowed[canon.Origin(s)] = true
 	}

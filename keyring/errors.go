@@ -10,7 +10,8 @@ import (
 // Errors to branch on with errors.Is. They come wrapped in an [*Error].
 var (
 	// ErrInvalid: what was given cannot be used; the text says what to change.
-	// Nothing was stored or sent.
+	// This call sent nothing, and stored nothing new; earlier calls about the same
+	// intent may have.
 	ErrInvalid = errors.New("invalid")
 	// ErrNotFound: the keyring has no such intent.
 	ErrNotFound = errors.New("no such intent in this keyring")
@@ -70,14 +71,20 @@ type Error struct {
 	Err    error
 }
 
-// Error returns the text, with the differing fields or the time at its end.
+// Error returns the text: the method and the ref, then [Error.Reason].
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("keyring: " + e.Op)
+	text := "keyring: " + e.Op
 	if e.Ref != (Ref{}) {
-		b.WriteString(" " + e.Ref.String())
+		text += " " + e.Ref.String()
 	}
-	b.WriteString(": " + e.Err.Error())
+	return text + ": " + e.Reason()
+}
+
+// Reason returns what is wrong, with the differing fields, the open intents or
+// the time at its end, and without the method and the ref.
+func (e *Error) Reason() string {
+	var b strings.Builder
+	b.WriteString(e.Err.Error())
 	if len(e.Fields) > 0 {
 		b.WriteString(": " + strings.Join(e.Fields, ", "))
 	}

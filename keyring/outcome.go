@@ -6,7 +6,8 @@ import "time"
 type Source uint8
 
 const (
-	// SourceRecord means that it was read from the record; nothing was sent.
+	// SourceRecord means that it follows from what is on record, and not from a
+	// new word of the provider: nothing was sent, or what was sent stays in doubt.
 	SourceRecord Source = iota
 	// SourceProvider means that the provider said so.
 	SourceProvider

@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,17 +30,33 @@ const MaxRef = 1024
 // belongs in them.
 type Ref struct{ Scope, Name string }
 
-// String returns a form for people: the name, with the scope before it in
-// brackets where there is one.
+// String returns a form for people, on one line: the name, with the scope
+// before it in brackets where there is one. What cannot be shown as it is, is
+// quoted; what is longer than 200 bytes is cut.
 func (r Ref) String() string {
-	name := r.Name
+	name := shown(r.Name)
 	if name == "" {
 		name = "(no name)"
 	}
 	if r.Scope == "" {
 		return name
 	}
-	return "[" + r.Scope + "] " + name
+	return "[" + shown(r.Scope) + "] " + name
+}
+
+func shown(s string) string {
+	const most = 200
+	cut := len(s) > most
+	if cut {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		s = strconv.Quote(s)
+	}
+	if cut {
+		s += "…"
+	}
+	return s
 }
 
 // Normal returns the ref in the form in which refs are stored and compared,

@@ -79,8 +79,10 @@ func New(store Store, opts *Options) *Ring {
 	switch {
 	case store == nil:
 		r.err = fmt.Errorf("%w: the store is nil", ErrInvalid)
-	case o.AttemptTimeout < 0 || o.Lease < 0 || o.UnknownRetention < 0 || o.MaxOpen < 0 || o.MaxIntents < 0:
-		r.err = fmt.Errorf("%w: an option is negative", ErrInvalid)
+	case o.AttemptTimeout < 0 || o.Lease < 0 || o.UnknownRetention < 0:
+		r.err = fmt.Errorf("%w: AttemptTimeout, Lease or UnknownRetention is negative; leave it zero for the default", ErrInvalid)
+	case o.MaxOpen < 0 || o.MaxIntents < 0:
+		r.err = fmt.Errorf("%w: MaxOpen or MaxIntents is negative; leave it zero for no limit", ErrInvalid)
 	case o.Lease < o.AttemptTimeout+leaseBeyondTimeout:
 		r.err = fmt.Errorf("%w: Lease must be at least AttemptTimeout plus one minute, %s", ErrInvalid, o.AttemptTimeout+leaseBeyondTimeout)
 	}
@@ -109,6 +111,8 @@ func (r *Ring) Get(ctx context.Context, ref Ref) (Intent, error) {
 }
 
 // List yields the intents that fit q, damaged ones too, in no promised order.
+// The zero Query is the empty scope's; set AllScopes for all. The loop over it
+// may begin, send and inspect intents.
 // An error of the store is yielded with a zero Intent and ends the listing.
 func (r *Ring) List(ctx context.Context, q Query) iter.Seq2[Intent, error] {
 	return func(yield func(Intent, error) bool) {

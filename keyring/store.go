@@ -24,9 +24,10 @@ type Limits struct {
 	MaxIntents int // intents in the store, all scopes together
 }
 
-// Query selects the records that [Store.Scan] yields.
+// Query selects what [Ring.List] and [Store.Scan] yield. The zero Query is all
+// of the empty scope.
 type Query struct {
-	Scope       string      // records of this scope alone,
+	Scope       string      // those of this scope alone,
 	AllScopes   bool        // unless AllScopes is set
 	OpenOnly    bool        // open ones only
 	Fingerprint Fingerprint // only those with this fingerprint; zero: any
@@ -57,9 +58,10 @@ type Query struct {
 // ErrExists. After Close, each method reports ErrClosed.
 type Store interface {
 	// Create adds a record. rec.Revision is 1. If the ref is taken, it changes
-	// nothing and reports ErrExists, also when the store is full. If the store has lim.MaxIntents intents, or
-	// rec is open and it has lim.MaxOpen open ones, it changes nothing and
-	// reports ErrFull. The checks and the change are one transaction.
+	// nothing and reports ErrExists, also when the store is full. If the store
+	// has lim.MaxIntents intents, or rec is open and it has lim.MaxOpen open
+	// ones, it changes nothing and reports ErrFull. The checks and the change are
+	// one transaction.
 	Create(ctx context.Context, rec Record, lim Limits) error
 
 	// Load returns the record of ref, or ErrNotFound.
