@@ -16,7 +16,8 @@ import (
 )
 
 // The answer to the first attempt is lost. The second one carries the same key,
-// so that the provider repeats its answer instead of charging again.
+// so that the provider repeats its answer instead of charging again. (A draft
+// server does not mark a repeated answer; a profile can say how one does.)
 func ExampleClient_Do() {
 	srv := clienttest.NewServer(nil)
 	defer srv.Close()
@@ -40,7 +41,7 @@ func ExampleClient_Do() {
 	fmt.Println(res.Outcome.State, "known by", res.Outcome.Source, "after", len(res.Intent.Attempts), "attempts")
 	fmt.Println("effects:", srv.Effects(), "keys:", len(srv.Keys()))
 	// Output:
-	// done known by replay after 2 attempts
+	// done known by provider after 2 attempts
 	// effects: 1 keys: 1
 }
 
