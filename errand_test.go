@@ -179,6 +179,9 @@ func (e errand) start(t *testing.T) *child {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	// A child that hangs is a failure to report, not to wait for.
+	stuck := time.AfterFunc(time.Minute, c.kill)
+	defer stuck.Stop()
 	for {
 		line, err := c.lines.ReadString('\n')
 		if line == "ready\n" {
