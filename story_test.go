@@ -77,6 +77,9 @@ func tell(t *testing.T, so *clienttest.Options, co client.Options) *story {
 		t.Fatal(err)
 	}
 	s.url = url
+	if s.opts.Authorize != nil { // credentials go to named places alone
+		s.opts.Origins = append(s.opts.Origins, url)
+	}
 	if s.store, err = badgerkeys.OpenOrCreate(s.dir, nil); err != nil {
 		t.Fatal(err)
 	}
