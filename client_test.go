@@ -274,29 +274,41 @@ type watched struct {
 	*badgerkeys.Store
 	mu     sync.Mutex
 	events []string
-	fail   error // of the writes to come
+	full   bool // the disk takes no more than
+	room   int  // so many writes
 }
 
-func (w *watched) note(event string) error {
+func (w *watched) note(event string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, event)
-	return w.fail
+}
+
+// write notes the beginning of a write, and says whether it can be made.
+func (w *watched) write(event string) error {
+	w.note(event)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full && w.room == 0 {
+		return keyring.ErrNoSpace
+	}
+	w.room--
+	return nil
 }
 
 func (w *watched) Create(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
-	if err := w.note("create"); err != nil {
+	if err := w.write("create"); err != nil {
 		return err
 	}
-	defer w.note("created") //nolint:errcheck // it only notes
+	defer w.note("created")
 	return w.Store.Create(ctx, rec, lim)
 }
 
 func (w *watched) Update(ctx context.Context, rec keyring.Record) error {
-	if err := w.note("update"); err != nil {
+	if err := w.write("update"); err != nil {
 		return err
 	}
-	defer w.note("updated") //nolint:errcheck // it only notes
+	defer w.note("updated")
 	return w.Store.Update(ctx, rec)
 }
 
@@ -309,7 +321,7 @@ func TestP3RecordedBeforeSent(t *testing.T) {
 	sends := 0
 	send := roundTripper(func(req *http.Request) (*http.Response, error) {
 		sends++
-		_ = w.note("send")
+		w.note("send")
 		left, err := badgerkeys.Open(copyRing(t, s.dir), nil)
 		if err != nil {
 			t.Errorf("sending %d: what is left cannot be opened: %v", sends, err)
@@ -348,26 +360,28 @@ func TestP3RecordedBeforeSent(t *testing.T) {
 		t.Errorf("the order was %s", got)
 	}
 
-	// What cannot be recorded is not sent: a first attempt, and one of many.
-	hits := s.srv.Hits()
-	s.srv.Script(unavailable())
-	if res, err = c.Do(t.Context(), named("/v1/c"), s.post("/v1/c", pay)); err != nil {
-		s.must(keyring.StateDone, res, err)
-	}
-	if _, err := s.client.Begin(t.Context(), named("/v1/d"), s.post("/v1/d", pay)); err != nil {
+	// What cannot be recorded is not sent: the first attempt of a new intent and
+	// of a known one, and the second of a call.
+	if _, err := c.Begin(t.Context(), named("/v1/c"), s.post("/v1/c", pay)); err != nil {
 		t.Fatal(err)
 	}
-	w.fail = keyring.ErrNoSpace
-	hits = s.srv.Hits()
-	if _, err := c.Do(t.Context(), named("/v1/e"), s.post("/v1/e", pay)); !errors.Is(err, keyring.ErrNoSpace) {
+	hits := s.srv.Hits()
+	w.full, w.room = true, 0
+	if _, err := c.Do(t.Context(), named("/v1/d"), s.post("/v1/d", pay)); !errors.Is(err, keyring.ErrNoSpace) {
 		t.Errorf("a new intent on a full disk: %v", err)
 	}
-	if _, err := c.Send(t.Context(), named("/v1/d")); !errors.Is(err, keyring.ErrNoSpace) {
+	if _, err := c.Send(t.Context(), named("/v1/c")); !errors.Is(err, keyring.ErrNoSpace) {
 		t.Errorf("a known intent on a full disk: %v", err)
 	}
 	if got := s.srv.Hits(); got != hits {
 		t.Errorf("%d requests were sent without a record", got-hits)
 	}
+	w.room = 2 // the start and the end of one attempt
+	s.srv.Script(unavailable())
+	if _, err := c.Do(t.Context(), named("/v1/e"), s.post("/v1/e", pay)); !errors.Is(err, keyring.ErrNoSpace) || !errors.Is(err, client.ErrUnknown) {
+		t.Errorf("a disk that is full after the first attempt: %v", err)
+	}
+	s.saw(seen{1, 0, 1, 1}, "/v1/e")
 }
 
 // TestP5: one attempt is one request, and the attempts on record are the
