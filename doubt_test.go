@@ -355,3 +355,27 @@ func TestP14StrangeAnswersAreDoubt(t *testing.T) {
 		t.Error("a word from a newer version is not doubt")
 	}
 }
+
+// TestP14: an attempt that provably did nothing says nothing about the one
+// before it.
+func TestP14WhatDidNothingExcusesNothing(t *testing.T) {
+	t.Parallel()
+	s := tell(t, nil, client.Options{Retry: quick(2)})
+	for i, f := range []clienttest.Fault{
+		clienttest.Answer(401, clienttest.JSON(), []byte(`{}`)), clienttest.Answer(403, clienttest.JSON(), []byte(`{}`)),
+		clienttest.Answer(429, clienttest.JSON(), []byte(`{}`)), clienttest.Answer(404, clienttest.JSON(), []byte(`{}`)),
+		clienttest.Answer(400, clienttest.JSON(), []byte(`{"code":"invalid"}`)),
+	} {
+		path := fmt.Sprint("/v1/", i)
+		s.srv.On(path, clienttest.LoseAnswer(), f)
+		res, err := s.do(path, s.post(path, pay))
+		s.must(keyring.StateUnknown, res, err)
+		if n := len(res.Intent.Attempts); n != 2 {
+			t.Errorf("%s: %d attempts, want 2", f, n)
+		}
+		if errors.Is(err, client.ErrNotSent) || errors.Is(err, client.ErrRefused) {
+			t.Errorf("a lost answer, then %s: %v", f, err)
+		}
+		s.saw(seen{2, 1, 1, 1}, path)
+	}
+}

@@ -84,7 +84,7 @@ func TestP1NothingTakesEffectTwiceThroughKills(t *testing.T) {
 	}
 	defer store.Close()
 	c := client.New(store, box(boxTerms), &client.Options{Retry: quick(20)})
-	defer c.Close(t.Context()) //nolint:errcheck // nothing is under way
+	defer c.Close(t.Context())
 	for in, err := range c.Ring().List(t.Context(), keyring.Query{AllScopes: true, OpenOnly: true}) {
 		if err != nil {
 			t.Fatal(err)
