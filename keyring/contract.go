@@ -13,6 +13,9 @@ type Contract struct {
 	// sent ever after. It must not change the request it is given. Nil places no
 	// key.
 	Place func(Request, Key) (Request, error)
+	// Credentials names headers and query parameters that are credentials,
+	// beside those that are recognised. They are not stored and not compared.
+	Credentials []string
 }
 
 // Draft is what an intent is begun with.
@@ -65,11 +68,11 @@ func (d Draft) shape(form uint8) (shape, error) {
 	if d.Terms.Retention < 0 || d.Terms.Margin < 0 || d.Terms.Spacing < 0 || d.Terms.Settle < 0 {
 		return shape{}, fmt.Errorf("%w: the terms hold a negative duration", ErrInvalid)
 	}
-	clean, taken, err := canon.Strip(canon.Request(d.Request.clone()))
+	clean, taken, err := canon.Strip(canon.Request(d.Request.clone()), canon.NamesOf(d.Contract.Credentials))
 	if err != nil {
 		return shape{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	parts, err := canon.Parts(form, clean)
+	parts, err := canon.Parts(form, clean, taken.Parts()...)
 	if err != nil {
 		return shape{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

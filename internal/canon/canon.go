@@ -38,9 +38,10 @@ type Part struct {
 	Sum  [16]byte // first half of SHA-256: parts are told apart, not authenticated
 }
 
-// Parts lists the places of r, sorted by name. It is an error if form is not
-// known to this version, or the URL cannot be parsed.
-func Parts(form uint8, r Request) ([]Part, error) {
+// Parts lists the places of r, which has been through [Strip], together with
+// more, sorted by name. It is an error if form is not known to this version, or
+// the URL cannot be parsed.
+func Parts(form uint8, r Request, more ...Part) ([]Part, error) {
 	if form != Form1 {
 		return nil, fmt.Errorf("comparison form %d is not known to this version of samekey; update it", form)
 	}
@@ -60,6 +61,7 @@ func Parts(form uint8, r Request) ([]Part, error) {
 			parts = append(parts, part("header "+name, values...))
 		}
 	}
+	parts = append(parts, more...)
 	slices.SortFunc(parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })
 	return parts, nil
 }

@@ -9,7 +9,7 @@ import (
 
 func TestCredentialsAreToldFromContent(t *testing.T) {
 	for _, name := range []string{
-		"Authorization", "proxy-authorization", "Cookie", "X-Api-Key", "api-key", "X-Auth-Token", "X-Vault-Token", "Private-Token",
+		"Authorization", "proxy-authorization", "Cookie", "X-Api-Key", "api-key", "X-Auth-Token", "X-Vault-Token", "Private-Token", "X-Bearer", "Cb-Access-Passphrase", "Dd-Application-Key", "PayPal-Auth-Assertion", "X-Otp", "Authentication",
 		"X-Amz-Security-Token", "Stripe-Signature", "X-Client-Secret", "Dpop", "Ocp-Apim-Subscription-Key", "X-Session-Id",
 	} {
 		if !Credential(name) || Compared(name) {
@@ -39,7 +39,7 @@ func TestWhatIsStrippedCanBePutBack(t *testing.T) {
 		},
 		Body: []byte("body"),
 	}
-	clean, taken, err := Strip(r)
+	clean, taken, err := Strip(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestWhatIsStrippedCanBePutBack(t *testing.T) {
 	if len(clean.Header) != 2 {
 		t.Error("putting back changed the clean request")
 	}
-	again, nothing, err := Strip(clean)
+	again, nothing, err := Strip(clean, nil)
 	if err != nil || !reflect.DeepEqual(again, clean) || len(nothing.Names()) > 0 {
 		t.Errorf("stripping twice: %+v %v", again, err)
 	}
@@ -70,7 +70,7 @@ func TestWhatHasNoCredentialsStaysAsItIs(t *testing.T) {
 	for _, u := range []string{
 		"http://a.test", "http://a.test/", "http://a.test?", "http://a.test/?b=2&a=1&a=%31&c", "http://a.test/?a=%zz", "http://a.test/%7Euser;p?x=a;b",
 	} {
-		clean, _, err := Strip(Request{Method: "GET", URL: u})
+		clean, _, err := Strip(Request{Method: "GET", URL: u}, nil)
 		if err != nil || clean.URL != u {
 			t.Errorf("%s became %s (%v)", u, clean.URL, err)
 		}
@@ -133,7 +133,7 @@ func TestErrorsDoNotQuoteTheURL(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("parts: %v", err)
 	}
-	if _, _, err = Strip(r); err == nil || strings.Contains(err.Error(), "SECRET") {
+	if _, _, err = Strip(r, nil); err == nil || strings.Contains(err.Error(), "SECRET") {
 		t.Errorf("strip: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func FuzzStrip(f *testing.F) {
 	f.Add("https://u:p@api.test/a?x=1&token=2#f", "Authorization", "v")
 	f.Add("http://a.test?&&=&token", "x-api-key", "")
 	f.Fuzz(func(t *testing.T, rawURL, name, value string) {
-		clean, taken, err := Strip(Request{Method: "POST", URL: rawURL, Header: map[string][]string{name: {value}}})
+		clean, taken, err := Strip(Request{Method: "POST", URL: rawURL, Header: map[string][]string{name: {value}}}, nil)
 		if err != nil {
 			return
 		}
@@ -154,7 +154,7 @@ func FuzzStrip(f *testing.F) {
 			t.Errorf("%q keeps userinfo or fragment: %q", rawURL, clean.URL)
 		}
 		for _, q := range strings.Split(u.RawQuery, "&") {
-			if n, _, _ := strings.Cut(q, "="); CredentialParam(unescaped(n)) {
+			if n, _, _ := strings.Cut(q, "="); Names(nil).Param(unescaped(n)) {
 				t.Errorf("%q keeps a credential: %q", rawURL, clean.URL)
 			}
 		}
@@ -163,7 +163,7 @@ func FuzzStrip(f *testing.F) {
 				t.Errorf("header %q is kept", n)
 			}
 		}
-		parts, err := Parts(Latest, clean)
+		parts, err := Parts(Latest, clean, taken.Parts()...)
 		if err != nil {
 			return
 		}
@@ -171,13 +171,70 @@ func FuzzStrip(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, _, err := Strip(full)
+		again, taken2, err := Strip(full, nil)
 		if err != nil {
 			t.Fatalf("%q: %v", full.URL, err)
 		}
-		parts2, err := Parts(Latest, again)
+		parts2, err := Parts(Latest, again, taken2.Parts()...)
 		if err != nil || len(Differences(parts, parts2)) > 0 {
 			t.Errorf("%q: with its credentials it is another request: %v %v", rawURL, Differences(parts, parts2), err)
 		}
 	})
+}
+
+func TestParametersThatAreCredentials(t *testing.T) {
+	for _, name := range []string{"api_key", "apiKey", "API-KEY", "api_key[]", "auth[api_key]", "accessToken", "refreshToken", "clientSecret", "oauth_token", "private_token", "passphrase", "credential", "hapikey", "token"} {
+		if !Names(nil).Param(name) {
+			t.Errorf("%s would be stored", name)
+		}
+	}
+	for _, name := range []string{"key", "page_token", "ClientToken", "amount", "author", "tokens", ""} {
+		if Names(nil).Param(name) {
+			t.Errorf("%s is taken for a credential", name)
+		}
+	}
+	clean, taken, err := Strip(Request{Method: "GET", URL: "http://a.test/?a=1;api_key=s;b=2&c=3"}, nil)
+	if err != nil || clean.URL != "http://a.test/?a=1;b=2&c=3" || len(taken.Query) != 1 {
+		t.Errorf("%q %q %v", clean.URL, taken.Query, err)
+	}
+}
+
+// What may be a credential and may be content is not stored, and is compared.
+func TestWhatMayBeContentIsCompared(t *testing.T) {
+	parts := func(r Request, declared ...string) []Part {
+		t.Helper()
+		clean, taken, err := Strip(r, NamesOf(declared))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(clean.URL, "tok_") || len(clean.Header) > 0 {
+			t.Errorf("kept: %+v", clean)
+		}
+		p, err := Parts(Latest, clean, taken.Parts()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	a := Request{Method: "POST", URL: "http://a.test/?token=tok_a", Header: map[string][]string{"X-Card-Token": {"tok_a"}, "Authorization": {"a"}}}
+	b := Request{Method: "POST", URL: "http://a.test/?token=tok_b", Header: map[string][]string{"X-Card-Token": {"tok_b"}, "Authorization": {"b"}}}
+	if got := Differences(parts(a), parts(b)); !reflect.DeepEqual(got, []string{"header X-Card-Token", "query token"}) {
+		t.Errorf("differences %q", got)
+	}
+	if got := Differences(parts(a, "token", "x_card_token"), parts(b, "TOKEN", "X-Card-Token")); len(got) > 0 {
+		t.Errorf("declared as credentials, they still differ: %q", got)
+	}
+}
+
+func TestSpellingsOfOneHeaderAreJoinedInOneOrder(t *testing.T) {
+	r := Request{Method: "GET", URL: "http://a.test/", Header: map[string][]string{"x-a": {"1"}, "X-A": {"2"}, "X-a": {"3"}}}
+	first, _, err := Strip(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if again, _, _ := Strip(r, nil); !reflect.DeepEqual(again, first) {
+			t.Fatalf("%v, then %v", first.Header, again.Header)
+		}
+	}
 }

@@ -9,20 +9,32 @@ import (
 // parameters are credentials, which belong to the transport, and which trace
 // a single exchange. Everything else is content.
 
+// Names are compared without case, hyphens, underscores and dots, so that
+// X-Api-Key, x_api_key and xApiKey are one.
+
 // credentialHeaders are never stored, compared, logged or resent from a
-// record.
+// record: what they hold changes from attempt to attempt.
 var credentialHeaders = set(
-	"Authorization", "Proxy-Authorization", "Cookie", "Cookie2", "Set-Cookie", "Set-Cookie2",
-	"Www-Authenticate", "Proxy-Authenticate", "Authentication-Info",
-	"Signature", "Signature-Input", "Dpop", "X-Amz-Date", "X-Amz-Content-Sha256",
-	"Ocp-Apim-Subscription-Key", "X-Functions-Key", "X-Shopify-Storefront-Access-Token",
+	"authorization", "proxyauthorization", "cookie", "cookie2", "setcookie", "setcookie2",
+	"wwwauthenticate", "proxyauthenticate", "authentication", "authenticationinfo", "proxyauthenticationinfo",
+	"xapikey", "apikey", "xauthkey", "xauthtoken", "authtoken", "xaccesstoken", "accesstoken", "xidtoken", "xrefreshtoken",
+	"xcsrftoken", "xxsrftoken", "csrftoken", "xvaulttoken", "privatetoken", "jobtoken", "deploytoken", "bearer", "xbearer",
+	"xgoogapikey", "xshopifyaccesstoken", "xshopifystorefrontaccesstoken", "ocpapimsubscriptionkey", "xfunctionskey",
+	"signature", "signatureinput", "dpop", "xamzdate", "xamzcontentsha256", "xamzsecuritytoken", "xsignature", "xtimestampsignature",
+	"xjwtassertion", "paypalauthassertion", "cbaccesskey", "cbaccesspassphrase", "cbaccesssign", "cbaccesstimestamp",
+	"apikeysign", "apisign", "apinonce", "ddapikey", "ddapplicationkey", "xotp",
 )
 
-// credentialParts mark a header as a credential wherever they stand in its
-// lower-case name; credentialEnds mark it at its end.
+// doubtfulParts and doubtfulEnds mark a header as one that may hold a
+// credential, and may as well hold what is asked for: an X-Card-Token names the
+// card. It is not stored, as a credential, and it is compared by its digest, as
+// content.
 var (
-	credentialParts = []string{"api-key", "apikey", "api_key", "secret", "password", "passwd", "credential", "x-auth-", "authorization", "access-key", "session"}
-	credentialEnds  = []string{"-token", "-signature", "-jwt", "-auth"}
+	doubtfulParts = []string{
+		"apikey", "accesskey", "applicationkey", "secret", "password", "passwd", "passphrase", "credential", "session", "bearer",
+		"jwt", "assertion", "authorization", "authentication",
+	}
+	doubtfulEnds = []string{"-token", "-signature", "-sign", "-auth", "-otp", "-pin"}
 )
 
 // hopHeaders are decided by the transport for each connection. They are
@@ -48,16 +60,86 @@ var looseHeaders = set(
 	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
 )
 
-// credentialParams are query parameters that are credentials, in lower case.
-// "key" is not among them: too many APIs mean something else by it, and a
-// parameter that is left out of the comparison by mistake lets another
-// request pass for the same.
-var credentialParams = set(
-	"api_key", "apikey", "api-key", "access_token", "auth_token", "id_token", "refresh_token", "token", "auth",
-	"authorization", "client_secret", "secret", "password", "passwd", "pwd", "sig", "signature",
-	"x-amz-signature", "x-amz-credential", "x-amz-security-token", "x-goog-signature", "x-goog-credential",
-	"awsaccesskeyid", "session_token", "sessionid", "jwt",
+// credentialParams are query parameters that are credentials, and
+// doubtfulParams those that may be, or may be what is asked for; see above.
+// "key" is in neither: too many APIs mean something else by it.
+var (
+	credentialParams = set(
+		"apikey", "hapikey", "accesstoken", "authtoken", "idtoken", "refreshtoken", "oauthtoken", "oauthsignature", "oauthnonce",
+		"oauthtimestamp", "oauthconsumerkey", "clientsecret", "privatetoken", "sessiontoken", "jwt", "bearer", "authorization",
+		"sig", "signature", "xamzsignature", "xamzcredential", "xamzsecuritytoken", "xamzdate", "xgoogsignature", "xgoogcredential",
+		"awsaccesskeyid",
+	)
+	doubtfulParams = set(
+		"token", "secret", "auth", "password", "passwd", "pwd", "passphrase", "credential", "credentials", "session", "sessionid", "otp",
+	)
 )
+
+// kind says what a name stands for.
+type kind uint8
+
+const (
+	content    kind = iota
+	doubtful        // not stored, compared by digest
+	credential      // not stored, not compared
+)
+
+var folding = strings.NewReplacer("-", "", "_", "", ".", "", " ", "")
+
+// fold gives the form in which names are looked up.
+func fold(name string) string { return folding.Replace(strings.ToLower(name)) }
+
+// Names is a set of names that a program declares to be credentials.
+type Names map[string]bool
+
+// NamesOf makes a set of names as they are written anywhere.
+func NamesOf(names []string) Names {
+	n := make(Names, len(names))
+	for _, name := range names {
+		n[fold(name)] = true
+	}
+	return n
+}
+
+// header says what a header stands for. One that carries an idempotency key
+// is content, whatever else its name holds.
+func (n Names) header(name string) kind {
+	folded, lower := fold(name), strings.ToLower(name)
+	switch {
+	case n[folded], credentialHeaders[folded]:
+		return credential
+	case strings.Contains(lower, "idempot"):
+		return content
+	case strings.HasPrefix(lower, "x-auth-"):
+		return doubtful
+	}
+	for _, p := range doubtfulParts {
+		if strings.Contains(folded, p) {
+			return doubtful
+		}
+	}
+	for _, e := range doubtfulEnds {
+		if strings.HasSuffix(lower, e) {
+			return doubtful
+		}
+	}
+	return content
+}
+
+// param says what a query parameter stands for. Of a name with brackets, such
+// as auth[api_key], each part counts.
+func (n Names) param(name string) kind {
+	most := content
+	for _, part := range strings.FieldsFunc(name, func(c rune) bool { return c == '[' || c == ']' }) {
+		switch folded := fold(part); {
+		case n[folded], credentialParams[folded]:
+			return credential
+		case doubtfulParams[folded]:
+			most = doubtful
+		}
+	}
+	return most
+}
 
 func set(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))
@@ -67,31 +149,15 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
-// Credential says whether the header may carry a credential. A header that
-// carries an idempotency key is none, whatever else its name holds.
-func Credential(header string) bool {
-	if credentialHeaders[textproto.CanonicalMIMEHeaderKey(header)] {
-		return true
-	}
-	lower := strings.ToLower(header)
-	if strings.Contains(lower, "idempot") {
-		return false
-	}
-	for _, p := range credentialParts {
-		if strings.Contains(lower, p) {
-			return true
-		}
-	}
-	for _, e := range credentialEnds {
-		if strings.HasSuffix(lower, e) {
-			return true
-		}
-	}
-	return false
-}
+// Credential says whether the header is, or may be, a credential: one that is
+// not stored.
+func Credential(header string) bool { return Names(nil).Header(header) }
 
-// CredentialParam says whether the query parameter is a credential.
-func CredentialParam(name string) bool { return credentialParams[strings.ToLower(name)] }
+// Header says whether the header is, or may be, a credential.
+func (n Names) Header(name string) bool { return n.header(name) != content }
+
+// Param says whether the query parameter is, or may be, a credential.
+func (n Names) Param(name string) bool { return n.param(name) != content }
 
 // Hop says whether the header belongs to one connection.
 func Hop(header string) bool { return hopHeaders[textproto.CanonicalMIMEHeaderKey(header)] }
