@@ -99,7 +99,7 @@ func publish(ctx context.Context, c *client.Client, url string, content []byte) 
 			return res, err
 		}
 		select {
-		case <-time.After(max(time.Until(early.Until), 100*time.Millisecond)):
+		case <-time.After(max(time.Until(early.Until), time.Second)): // each look costs a request
 		case <-ctx.Done():
 			return res, err
 		}
