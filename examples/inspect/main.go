@@ -1,0 +1,106 @@
+// The example inspect shows what comes after "not known": a look at the
+// provider's side, and what may follow from it. The endpoint does not
+// de-duplicate, so that nothing is sent a second time before somebody looked.
+// It needs no arguments and no network:
+//
+//	go run ./examples/inspect
+//
+// look.go has the look and the server. The exit status is 0 only if each order
+// was charged once.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/samekey/samekey/client"
+	"github.com/samekey/samekey/client/clienttest"
+	"github.com/samekey/samekey/keyring"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := play(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "inspect:", err)
+		os.Exit(1)
+	}
+}
+
+// found: the effect is there, its answer was lost. Do looks by itself when its
+// attempts end in doubt, and the look settles it.
+func (s *shop) found(ctx context.Context) error {
+	s.srv.Script(clienttest.LoseAnswer())
+	res, err := s.charge(ctx, "order-1", "card-a")
+	if err != nil {
+		return err
+	}
+	return s.check("order-1", res, 1, 1)
+}
+
+// notFound: the request was lost on its way. A look that finds nothing counts
+// only after Terms.Settle, since the request may still arrive; from then on the
+// same call sends it once more, under its key.
+func (s *shop) notFound(ctx context.Context) error {
+	s.srv.Script(clienttest.LoseRequest())
+	_, err := s.charge(ctx, "order-2", "card-a")
+	if err := s.waitToLook(ctx, err); err != nil {
+		return err
+	}
+	res, err := s.charge(ctx, "order-2", "card-a")
+	if err != nil {
+		return err
+	}
+	return s.check("order-2", res, 2, 1)
+}
+
+// conflict: the provider knows this key with another request, so that the key
+// is of no use any more. A look that finds nothing permits another one.
+func (s *shop) conflict(ctx context.Context) error {
+	s.srv.Script(clienttest.Conflict())
+	_, err := s.charge(ctx, "order-3", "card-a")
+	if err := s.waitToLook(ctx, err); err != nil {
+		return err
+	}
+	seen, err := s.client.Inspect(ctx, ref("order-3"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  order-3: the look says %s, state %s\n", seen.Finding().Kind, seen.Intent().State)
+	return s.rekey(ctx, seen, "order-3", "card-a")
+}
+
+// refused: the provider's own no is as good as a look. The request is corrected
+// under the same ref, which stands for the same order after all.
+func (s *shop) refused(ctx context.Context) error {
+	s.srv.Script(clienttest.Decide(http.StatusPaymentRequired, clienttest.JSON(), []byte(`{"code":"card_declined"}`)))
+	if _, err := s.charge(ctx, "order-4", "card-a"); !errors.Is(err, client.ErrRefused) {
+		return fmt.Errorf("order-4 was to be refused: %w", err)
+	}
+	seen, err := s.client.Ring().Refusal(ctx, ref("order-4"))
+	if err != nil {
+		return err
+	}
+	return s.rekey(ctx, seen, "order-4", "card-b")
+}
+
+// rekey gives the order another key and sends it. That uses the inspection up:
+// a second Rekey with it would report keyring.ErrStale.
+func (s *shop) rekey(ctx context.Context, seen keyring.Inspection, order, card string) error {
+	req, err := s.request(ctx, order, card)
+	if err != nil {
+		return err
+	}
+	if _, err := s.client.Rekey(ctx, seen, req); err != nil {
+		return err
+	}
+	res, err := s.charge(ctx, order, card)
+	if err != nil {
+		return err
+	}
+	return s.check(order, res, 2, 2)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/samekey/samekey/badgerkeys"
+	"github.com/samekey/samekey/client"
+	"github.com/samekey/samekey/client/clienttest"
+	"github.com/samekey/samekey/keyring"
+)
+
+// registry keeps one content per name: a PUT of a name that is taken is 403, as
+// in the registries of npm and PyPI.
+type registry struct {
+	mu     sync.Mutex
+	hashes map[string]string // by path
+}
+
+func (r *registry) act(hit clienttest.Seen) (int, http.Header, []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	hash, taken := r.hashes[hit.Path]
+	switch {
+	case hit.Method == http.MethodGet && taken:
+		h := clienttest.JSON()
+		h.Set("Content-Sha256", hash)
+		return http.StatusOK, h, []byte(`{}`)
+	case hit.Method == http.MethodGet:
+		return http.StatusNotFound, clienttest.JSON(), []byte(`{}`)
+	case taken:
+		return http.StatusForbidden, clienttest.JSON(), []byte(`{"code":"exists"}`)
+	}
+	r.hashes[hit.Path] = hit.BodyDigest
+	return http.StatusCreated, clienttest.JSON(), []byte(`{}`)
+}
+
+// play publishes three releases, each of which is answered with a 503.
+func play(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "samekey-nokey-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	reg := &registry{hashes: map[string]string{}}
+	srv := clienttest.NewServer(&clienttest.Options{NoDedup: true, Act: reg.act})
+	defer func() { err = errors.Join(err, srv.Close()) }()
+	api, err := srv.Listen()
+	if err != nil {
+		return err
+	}
+	store, err := badgerkeys.OpenOrCreate(filepath.Join(dir, "keyring"), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	c, err := newClient(store, api)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close(context.Background())) }()
+
+	theirs := sha256.Sum256([]byte("somebody else's"))
+	reg.hashes["/pkg/ours/2.0.0"] = hex.EncodeToString(theirs[:])
+	unavailable := []byte(`{"code":"unavailable"}`)
+	for _, x := range []struct {
+		what, path string
+		fault      clienttest.Fault
+		state      keyring.State
+		puts       int
+	}{
+		{"stored, then 503", "/pkg/ours/1.0.0", clienttest.ActThenAnswer(503, clienttest.JSON(), unavailable), keyring.StateDone, 1},
+		{"503, and the name is somebody else's", "/pkg/ours/2.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateRefused, 1},
+		{"503, and nothing stored", "/pkg/ours/3.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateDone, 2},
+	} {
+		srv.Script(x.fault)
+		res, err := publish(ctx, c, api+x.path, []byte("release "+x.path))
+		if res == nil {
+			return err
+		}
+		puts := 0
+		for _, hit := range srv.Requests(x.path) {
+			if hit.Method == http.MethodPut {
+				puts++
+			}
+		}
+		fmt.Printf("%-37s %s by %s, %d PUT\n", x.what+":", res.Outcome.State, res.Outcome.Source, puts)
+		refused := errors.Is(err, client.ErrRefused)
+		if res.Outcome.State != x.state || puts != x.puts || len(srv.Keys(x.path)) != 0 || (err == nil) == refused {
+			return fmt.Errorf("%s is wrong: %s after %d PUT, want %s after %d: %w", x.path, res.Outcome.State, puts, x.state, x.puts, err)
+		}
+	}
+	if n := srv.Effects(); n != 2 {
+		return fmt.Errorf("the registry stored %d releases, want 2", n)
+	}
+	return nil
+}
