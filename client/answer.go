@@ -51,6 +51,9 @@ func (a *Answer) encode() []byte {
 		put(name)
 		b = binary.AppendUvarint(b, uint64(len(a.Header[name])))
 		for _, v := range a.Header[name] {
+			if name == "Location" || name == "Content-Location" {
+				v = canon.Clean(v)
+			}
 			put(v)
 		}
 	}

@@ -140,7 +140,7 @@ func (c *call) attempt(ctx context.Context) error {
 	c.attempts++
 	c.client.tellAttempt(ctx, c.hold.Intent(ctx))
 	var (
-		verdict  = keyring.Verdict{Why: "the attempt was cut short by a panic"}
+		verdict  = keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: a panic came before it"}
 		answer   []byte
 		refused  error
 		recorded bool
@@ -152,7 +152,7 @@ func (c *call) attempt(ctx context.Context) error {
 			_, _ = c.hold.Finish(fctx, verdict, answer, keyring.After{}) // without it the lease ends in doubt
 		}
 	}()
-	verdict, answer, refused = c.act(ctx) // 2. the only line that touches the network
+	verdict, answer, refused = c.act(ctx, &verdict) // 2. the only line that touches the network
 
 	// 3. durable: what came of it, in a context of its own.
 	fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -177,7 +177,8 @@ func (c *call) attempt(ctx context.Context) error {
 
 // act sends the stored request once and reads what comes back. refused is an
 // error on our own side, with nothing sent.
-func (c *call) act(ctx context.Context) (verdict keyring.Verdict, answer []byte, refused error) {
+// Once a byte may leave, cut is what the attempt amounts to if it is cut short.
+func (c *call) act(ctx context.Context, cut *keyring.Verdict) (verdict keyring.Verdict, answer []byte, refused error) {
 	in := c.hold.Intent(ctx)
 	ctx, cancel := context.WithTimeout(ctx, c.hold.Left(ctx))
 	defer cancel()
@@ -189,7 +190,8 @@ func (c *call) act(ctx context.Context) (verdict keyring.Verdict, answer []byte,
 	if err := c.client.checkOrigin(req.URL.String(), true, true); err != nil {
 		return keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: its origin is not allowed"}, nil, err
 	}
-	c.signedIn = credentials(req)
+	c.signedIn = c.client.credentials(req)
+	*cut = keyring.Verdict{Why: "the attempt was cut short by a panic"}
 	reply := wire.Send(ctx, c.client.opts.Transport, wire.Request{
 		Method: req.Method, URL: req.URL.String(), Header: req.Header, Body: in.Request.Body,
 	}, wire.Options{
@@ -279,7 +281,7 @@ func (c *call) signIn(ctx, fctx context.Context) retry.Decision {
 	ctx, cancel := context.WithTimeout(ctx, max(c.hold.Left(fctx), time.Second)) // its record waits for this
 	defer cancel()
 	req, err := c.authorized(ctx, c.hold.Intent(fctx))
-	if err != nil || credentials(req) == c.signedIn {
+	if err != nil || c.client.credentials(req) == c.signedIn {
 		return stop
 	}
 	c.retried = true
@@ -288,12 +290,12 @@ func (c *call) signIn(ctx, fctx context.Context) retry.Decision {
 
 // credentials is a digest of what authorizes req. It stays in memory and only
 // tells whether two of them are the same.
-func credentials(req *http.Request) [32]byte {
+func (c *Client) credentials(req *http.Request) [32]byte {
 	h := sha256.New()
 	write := func(s string) { _, _ = io.WriteString(h, s+"\x00") } // a hash never fails
 	header := make([]string, 0, len(req.Header))
 	for name := range req.Header {
-		if canon.Credential(name) {
+		if c.names.Header(name) {
 			header = append(header, name)
 		}
 	}

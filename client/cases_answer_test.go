@@ -298,7 +298,12 @@ func TestTheContextEndsACallAndNotItsRecord(t *testing.T) {
 				var err error
 				if c.after == 0 {
 					hooked := e.opts
-					hooked.Access = func(context.Context, keyring.Intent) error { cancel(); return nil } // after the record, before the sending
+					hooked.Access = func(_ context.Context, in keyring.Intent) error {
+						if !in.Key.IsZero() { // after the record, before the sending
+							cancel()
+						}
+						return nil
+					}
 					res, err = client.New(e.store, e.profile, &hooked).Do(ctx, keyring.Ref{Name: "inv-7"}, e.post("/pay", pay))
 				} else {
 					time.AfterFunc(c.after, cancel)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 
+	"github.com/samekey/samekey/internal/canon"
 	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/provider"
@@ -19,6 +21,7 @@ type Client struct {
 	profile provider.Profile
 	opts    Options
 	origins map[string]bool
+	names   canon.Names // credentials by Options.Credentials
 	http    *http.Client
 	own     *http.Transport // made here because Options.Transport was nil
 	err     error           // of store, profile or options; reported by every call
@@ -46,13 +49,15 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 	}
 	c.closing, c.stop = context.WithCancelCause(context.Background())
 	switch {
-	case store == nil:
+	case isNil(store):
+		store = nil
 		c.err = fmt.Errorf("%w: %w", keyring.ErrInvalid, errNilStore)
 	case profile.Err() != nil:
 		c.err = profile.Err()
 	default:
 		c.err = c.opts.settle()
 	}
+	c.names = canon.NamesOf(c.opts.Credentials)
 	c.ring = keyring.New(store, &c.opts.Keyring)
 	if c.err != nil {
 		return c
@@ -73,6 +78,16 @@ func New(store keyring.Store, profile provider.Profile, opts *Options) *Client {
 	return c
 }
 
+// isNil also sees a nil pointer inside the interface: what a program has that
+// did not look at the error of opening its store.
+func isNil(store keyring.Store) bool {
+	if store == nil {
+		return true
+	}
+	v := reflect.ValueOf(store)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // Ring returns the rules and records below the client, for the application's
 // own tools: it asks neither Options.Access nor anybody else.
 func (c *Client) Ring() *keyring.Ring { return c.ring }
@@ -80,8 +95,11 @@ func (c *Client) Ring() *keyring.Ring { return c.ring }
 // enter counts a call in, and gives it a context that also ends when Close
 // stops waiting. Each enter needs one leave.
 func (c *Client) enter(ctx context.Context) (context.Context, func(), error) {
-	if c.err != nil {
+	switch {
+	case c.err != nil:
 		return nil, nil, c.err
+	case c.ring == nil:
+		return nil, nil, fmt.Errorf("%w: a client is made by client.New", keyring.ErrInvalid)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,6 +154,9 @@ func (c *Client) Close(ctx context.Context) error {
 
 // release lets go of the idle connections of the client's own transport.
 func (c *Client) release() error {
+	if c.stop == nil { // a zero Client
+		return nil
+	}
 	c.stop(keyring.ErrClosed)
 	if c.own != nil {
 		c.own.CloseIdleConnections()

@@ -50,7 +50,7 @@ func (c *Client) Do(ctx context.Context, ref keyring.Ref, req *http.Request) (*R
 	if hold != nil {
 		c.tellBegun(ctx, in)
 	}
-	return c.settle(ctx, "do", in, hold, g.taken)
+	return c.settle(ctx, "do", in, hold, g.taken, true)
 }
 
 // Begin records an intent and sends nothing; see [Client.Send]. It reports what
@@ -95,11 +95,11 @@ func (c *Client) Send(ctx context.Context, ref keyring.Ref) (*Result, error) {
 	if ref.Name == "" {
 		return nil, c.fail(ctx, "send", ref, ErrNoRef)
 	}
-	in, err := c.ring.Get(ctx, ref)
+	in, err := c.get(ctx, ref)
 	if err != nil {
 		return nil, c.fail(ctx, "send", ref, err)
 	}
-	return c.settle(ctx, "send", in, nil, canon.Taken{})
+	return c.settle(ctx, "send", in, nil, canon.Taken{}, false)
 }
 
 func closeBody(req *http.Request) {
@@ -124,6 +124,11 @@ func (c *Client) prepare(ctx context.Context, ref keyring.Ref, req *http.Request
 	if err := c.checkOrigin(g.draft.Request.URL, true, true); err != nil {
 		return given{}, err
 	}
+	if err := c.allowed(ctx, keyring.Intent{
+		Ref: ref, State: keyring.StateNeverSent, Request: g.draft.Request, Terms: g.draft.Terms,
+	}); err != nil {
+		return given{}, err
+	}
 	g.draft.Identity, err = c.identity(ctx)
 	return g, err
 }
@@ -142,7 +147,13 @@ func (c *Client) identity(ctx context.Context) (string, error) {
 
 // settle brings an intent to an outcome: from the record, by sending it under
 // the given hold or one that it acquires, or by waiting for whoever sends it.
-func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold *keyring.Hold, taken canon.Taken) (*Result, error) {
+// named says that the caller named the request in this very call.
+func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold *keyring.Hold, taken canon.Taken, named bool) (res *Result, err error) {
+	defer func() {
+		if hold != nil && res == nil && err == nil { // the application's code has panicked, and goes on doing so
+			_ = hold.Release(context.WithoutCancel(ctx)) // without it the lease ends in doubt
+		}
+	}()
 	waited, looked := false, false
 	for {
 		if err := c.allowed(ctx, in); err != nil {
@@ -155,7 +166,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			if in.State == keyring.StateDamaged || in.Purged || in.Final() || waited && in.HeldBy == "" && ended(in) {
 				return c.outcome(ctx, op, in, true, nil)
 			}
-			if err := c.sendable(in, taken); err != nil {
+			if err := c.sendable(in, taken, named); err != nil {
 				return c.outcome(ctx, op, in, true, err)
 			}
 			identity, err := c.identity(ctx)
@@ -171,7 +182,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 				looked = true
 				seen, lerr := c.ring.Inspect(ctx, in.Ref, c.opts.Inspector)
 				if lerr != nil {
-					return c.refresh(ctx, op, in, errors.Join(err, lerr))
+					return c.refresh(ctx, op, in, errors.Join(lerr, err))
 				}
 				in = seen.Intent()
 				continue
@@ -207,7 +218,7 @@ func ended(in keyring.Intent) bool {
 }
 
 // sendable says whether this client may send an intent that is on record.
-func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
+func (c *Client) sendable(in keyring.Intent, taken canon.Taken, named bool) error {
 	if in.Terms.Profile != c.profile.Name() {
 		return fmt.Errorf("%w: the intent was begun under profile %q, this client has %q; send it with a client whose profile has that name",
 			keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
@@ -216,13 +227,13 @@ func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
 	if len(in.Needs) > 0 && !own && c.opts.Authorize == nil {
 		return fmt.Errorf("%w: it was begun with %s, which is not stored; set Options.Authorize, or call Do with it", ErrSignIn, in.Needs[0])
 	}
-	return c.checkOrigin(in.Request.URL, own, c.opts.Authorize != nil)
+	return c.checkOrigin(in.Request.URL, named, c.opts.Authorize != nil)
 }
 
 // refresh reads the intent again after it could not be acquired: it may have
 // become final meanwhile, which is an outcome and not a failure.
 func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, cause error) (*Result, error) {
-	now, err := c.ring.Get(context.WithoutCancel(ctx), in.Ref)
+	now, err := c.get(context.WithoutCancel(ctx), in.Ref)
 	if err != nil {
 		return c.outcome(ctx, op, in, true, errors.Join(cause, err))
 	}
@@ -232,16 +243,33 @@ func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, caus
 	return c.outcome(ctx, op, now, true, cause)
 }
 
+// get reads an intent as it stands under what the profile promises now.
+func (c *Client) get(ctx context.Context, ref keyring.Ref) (keyring.Intent, error) {
+	return c.ring.GetUnder(ctx, ref, func(in keyring.Intent) keyring.Terms {
+		if in.Terms.Profile != c.profile.Name() {
+			return in.Terms
+		}
+		return c.profile.Terms(in.Request.Method, in.Request.URL)
+	})
+}
+
 // allowed asks Options.Access.
 func (c *Client) allowed(ctx context.Context, in keyring.Intent) error {
 	if c.opts.Access == nil {
 		return nil
 	}
 	if err := c.opts.Access(ctx, in); err != nil {
-		return fmt.Errorf("Options.Access: %w", err)
+		return accessError{err}
 	}
 	return nil
 }
+
+// accessError tells that Options.Access said no. It does not quote the cause:
+// whoever is turned away learns nothing by it.
+type accessError struct{ cause error }
+
+func (a accessError) Error() string { return "not allowed by Options.Access" }
+func (a accessError) Unwrap() error { return a.cause }
 
 // outcome turns what is on record into what is returned. recorded says that
 // nothing was sent in this call.

@@ -176,17 +176,23 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 		return err
 	}
 	e := &Error{Op: op, Ref: ref, Err: err, local: true}
-	if ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
+	if c.ring == nil || ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
 		return e
 	}
-	in, gerr := c.ring.Get(context.WithoutCancel(ctx), ref)
+	in, gerr := c.get(context.WithoutCancel(ctx), ref)
 	switch {
 	case errors.Is(gerr, keyring.ErrNotFound):
 		e.Outcome = keyring.Outcome{State: keyring.StateNeverSent, Next: "Nothing was stored or sent."}
-	case gerr == nil && c.allowed(ctx, in) == nil:
-		e.Outcome, e.Key = in.Outcome(), in.Key
-	default:
+	case gerr != nil:
 		return e
+	default:
+		if denied := c.allowed(ctx, in); denied != nil {
+			if errors.Is(err, keyring.ErrDiffers) { // which would tell what is on record
+				e.Err = denied
+			}
+			return e
+		}
+		e.Outcome, e.Key = in.Outcome(), in.Key
 	}
 	if errors.Is(err, keyring.ErrDiffers) {
 		// What is known is about the request on record, which is not this one:

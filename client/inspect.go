@@ -21,7 +21,7 @@ func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspecti
 	if c.opts.Inspector == nil {
 		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, fmt.Errorf("%w: Options.Inspector is nil", keyring.ErrInvalid))
 	}
-	in, err := c.ring.Get(ctx, ref)
+	in, err := c.get(ctx, ref)
 	if err != nil {
 		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
 	}
@@ -58,6 +58,9 @@ func (c *Client) Rekey(ctx context.Context, seen keyring.Inspection, req *http.R
 		if err := c.allowed(ctx, seen.Intent()); err != nil {
 			return keyring.Intent{}, &Error{Op: "rekey", Ref: ref, Err: err}
 		}
+	}
+	if profile := seen.Intent().Terms.Profile; ref.Name != "" && profile != c.profile.Name() && profile != "" {
+		return keyring.Intent{}, c.fail(ctx, "rekey", ref, fmt.Errorf("%w: the intent was begun under profile %q, this client has %q", keyring.ErrInvalid, profile, c.profile.Name()))
 	}
 	in, err := c.ring.Rekey(ctx, seen, g.draft)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 const (
 	defaultMaxBody   = 4 << 20
 	defaultMaxAnswer = 10 << 20
+	maxTimeout       = 24 * time.Hour
 )
 
 // Options are the settings of a [Client]. The zero value is ready to use, and
@@ -30,20 +31,29 @@ type Options struct {
 
 	// Authorize adds credentials to a request that is about to be sent: headers,
 	// or query parameters at the end. It is called for each attempt, so that a
-	// fresh token is used, and must not change what is already there; a request
-	// that it changes otherwise is not sent. The request's body is a copy. What
-	// Authorize adds is never stored or logged.
+	// fresh token is used. It must not change what is there, and may add
+	// credentials and tracing headers alone, see Credentials; a request that it
+	// changes otherwise is not sent. The request's body is a copy. What Authorize
+	// adds is never stored or logged.
 	//
 	// When the provider turns the credentials away (401, 403), Authorize is asked
 	// once more, and the request is sent again in the same call only if they are
 	// others now. A source that caches tokens should therefore drop one that was
 	// refused; [ErrSignIn] tells. When Authorize reports an error, nothing is
-	// sent, and the call reports it as it is; let it match ErrSignIn where the
-	// user has to sign in.
+	// sent, and the call's error wraps it without quoting it, since such errors
+	// often quote the exchange with a token server; let it match ErrSignIn where
+	// the user has to sign in.
 	//
 	// Nil means that credentials are those on the request given to Do, for that
 	// call alone; what is sent from the record later has none.
 	Authorize func(ctx context.Context, req *http.Request) error
+
+	// Credentials names headers and query parameters that are credentials at this
+	// provider, such as "X-Shop-Pass", beside those that are recognised by their
+	// names. They are not stored, and not compared. A name that may be a credential
+	// and may be content, such as X-Card-Token, is not stored and is compared,
+	// unless it is named here. Case, hyphens and underscores do not count.
+	Credentials []string
 
 	// Origins are the places that may be sent to, such as
 	// "https://api.example.com", beside those that the profile names. Where
@@ -51,9 +61,11 @@ type Options struct {
 	// Send does not send credentials.
 	Origins []string
 
-	// Access is asked before a recorded outcome or answer is handed out and
-	// before an intent is sent. An error means no, and is reported; nothing is
-	// sent. Nil allows everything.
+	// Access is asked before an intent is recorded (with what the caller gave:
+	// ref, request and terms), before it is sent, and before a recorded outcome
+	// or answer is handed out. An error means no; the call's error wraps it
+	// without quoting it, and tells nothing of what is on record. Nil allows
+	// everything.
 	Access func(ctx context.Context, in keyring.Intent) error
 
 	// Scope is whose intents Resume takes. Empty: those whose ref has no scope.
@@ -139,6 +151,9 @@ func (o *Options) settle() error {
 	}
 	if o.ClockTrusted != nil {
 		o.Keyring.ClockTrusted = o.ClockTrusted
+	}
+	if o.AttemptTimeout > maxTimeout {
+		return fmt.Errorf("%w: AttemptTimeout is longer than a day", keyring.ErrInvalid)
 	}
 	if o.MaxBody < 0 || o.MaxAnswer < 0 {
 		return fmt.Errorf("%w: MaxBody or MaxAnswer is negative", keyring.ErrInvalid)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/samekey/samekey/internal/canon"
@@ -58,7 +59,7 @@ func (c *Client) read(req *http.Request) (given, error) {
 		header.Del(name)
 	}
 	request := keyring.Request{Method: method, URL: rawURL, Header: header, Body: body}
-	clean, taken, err := canon.Strip(canon.Request(request))
+	clean, taken, err := canon.Strip(canon.Request(request), c.names)
 	if err != nil {
 		return given{}, fmt.Errorf("%w: %w", keyring.ErrInvalid, err)
 	}
@@ -68,6 +69,7 @@ func (c *Client) read(req *http.Request) (given, error) {
 	g.draft.Request = request
 	g.draft.Terms = c.profile.Terms(method, clean.URL)
 	g.draft.Contract.Place = c.profile.Place(method, clean.URL)
+	g.draft.Contract.Credentials = c.opts.Credentials
 	return g, nil
 }
 
@@ -80,7 +82,7 @@ func (c *Client) readBody(req *http.Request) ([]byte, error) {
 	if req.ContentLength > c.opts.MaxBody {
 		return nil, c.tooLarge()
 	}
-	body, err := io.ReadAll(io.LimitReader(req.Body, c.opts.MaxBody+1))
+	body, err := io.ReadAll(io.LimitReader(req.Body, max(c.opts.MaxBody, c.opts.MaxBody+1)))
 	switch {
 	case err != nil:
 		return nil, quiet{"the request's body cannot be read", err}
@@ -151,7 +153,7 @@ func (c *call) authorized(ctx context.Context, in keyring.Intent) (*http.Request
 			return nil, authorizeError{err}
 		}
 	}
-	if err := unchanged(in.Request, req); err != nil {
+	if err := c.client.unchanged(in.Request, req); err != nil {
 		return nil, err
 	}
 	if u := req.URL.User; u != nil {
@@ -164,29 +166,38 @@ func (c *call) authorized(ctx context.Context, in keyring.Intent) (*http.Request
 	return req, nil
 }
 
-// authorizeError tells that Options.Authorize could not give credentials.
+// authorizeError tells that Options.Authorize could not give credentials. It
+// does not quote the cause, which often quotes an exchange with a token server.
 type authorizeError struct{ cause error }
 
-func (a authorizeError) Error() string { return "Options.Authorize: " + a.cause.Error() }
+func (a authorizeError) Error() string {
+	return fmt.Sprintf("Options.Authorize reported an error (%T)", a.cause)
+}
 func (a authorizeError) Unwrap() error { return a.cause }
 
-var errAuthorize = errors.New("Options.Authorize changed what is on record")
+var errAuthorize = errors.New("Options.Authorize changed more than credentials")
 
-// unchanged says whether req still is the stored request, with additions.
-func unchanged(stored keyring.Request, req *http.Request) error {
+// unchanged says whether req still is the stored request, with nothing added
+// but credentials and tracing headers.
+func (c *Client) unchanged(stored keyring.Request, req *http.Request) error {
 	refuse := func(what string) error { return fmt.Errorf("%w: %w: %s", keyring.ErrInvalid, errAuthorize, what) }
 	if req.Method != stored.Method {
 		return refuse("method")
 	}
 	for name, values := range stored.Header {
-		got := req.Header[name]
-		if len(got) != len(values) {
+		if !slices.Equal(req.Header[name], values) {
 			return refuse("header " + name)
 		}
-		for i := range values {
-			if got[i] != values[i] {
-				return refuse("header " + name)
-			}
+	}
+	for name := range req.Header {
+		canonical := http.CanonicalHeaderKey(name)
+		_, known := stored.Header[canonical]
+		switch {
+		case known && name == canonical:
+		case known:
+			return refuse("header " + canonical + ", in another spelling")
+		case !c.names.Header(name) && !canon.Trace(name):
+			return refuse("header " + canonical + " (if it is a credential, name it in Options.Credentials)")
 		}
 	}
 	want, err := url.Parse(stored.URL)
@@ -195,8 +206,15 @@ func unchanged(stored keyring.Request, req *http.Request) error {
 	}
 	bare := *req.URL
 	bare.User = nil
-	if got, want := bare.String(), want.String(); got != want && !strings.HasPrefix(got, want+"?") && !strings.HasPrefix(got, want+"&") {
+	added, ok := strings.CutPrefix(bare.String(), want.String())
+	if !ok || added != "" && added[0] != '?' && added[0] != '&' {
 		return refuse("URL")
+	}
+	for _, q := range strings.FieldsFunc(added, func(c rune) bool { return c == '?' || c == '&' || c == ';' }) {
+		name, _, _ := strings.Cut(q, "=")
+		if n, err := url.QueryUnescape(name); err != nil || !c.names.Param(n) {
+			return refuse("query, by a parameter that is no credential (if it is one, name it in Options.Credentials)")
+		}
 	}
 	return nil
 }

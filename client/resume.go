@@ -58,7 +58,7 @@ func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 							return
 						default:
 						}
-						res, err := c.settle(ctx, "resume", in, nil, canon.Taken{})
+						res, err := c.settle(ctx, "resume", in, nil, canon.Taken{}, false)
 						select {
 						case out <- outcome{res, err}:
 						case <-ended:

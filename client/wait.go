@@ -26,7 +26,7 @@ func (c *Client) wait(ctx context.Context, in keyring.Intent) (keyring.Intent, e
 	waiter, _ := c.store.(keyring.Waiter)
 	last := in
 	err := backoff.Retry(func() error {
-		now, err := c.ring.Get(ctx, last.Ref)
+		now, err := c.get(ctx, last.Ref)
 		if err != nil {
 			return backoff.Permanent(err)
 		}

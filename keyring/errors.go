@@ -32,8 +32,8 @@ var (
 	ErrFinal = errors.New("the intent is final")
 	// ErrTooSoon: it is too early to send again. Error.Until says when.
 	ErrTooSoon = errors.New("too soon to send again")
-	// ErrDamaged: the record or its request fails its checksum. It is never
-	// sent and never gets another key.
+	// ErrDamaged: the record or its request fails its checksum. It is not sent
+	// and gets no other key, until a person has said what became of it.
 	ErrDamaged = errors.New("the record is damaged")
 	// ErrPurged: the intent was final and its details were purged.
 	ErrPurged = errors.New("the intent was purged")
@@ -41,8 +41,9 @@ var (
 
 // Errors that stores report.
 var (
-	// ErrFull: a limit on the number of intents is reached. Nothing is evicted;
-	// settle or purge intents, or raise the limit.
+	// ErrFull: a limit on the number of intents is reached. Nothing is evicted:
+	// settle open intents, or raise the limit. What is purged keeps its ref, and
+	// counts as an intent.
 	ErrFull = errors.New("the keyring is full")
 	// ErrNoSpace: the disk has too little room for a safe write.
 	ErrNoSpace = errors.New("too little disk space for the keyring")

@@ -81,6 +81,7 @@ func (a attested) Inspect(context.Context, Intent) (Finding, error) { return a.f
 // Inspection permits nothing.
 type Inspection struct {
 	ref      Ref
+	key      Key // another keyring may have the same ref at the same revision
 	revision uint64
 	finding  Finding
 	attested bool
@@ -157,7 +158,7 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) 
 	}
 	// The record must still be the one that was read before the look began.
 	next, err := r.update(ctx, e, func(rec *record) {
-		rec.current().Findings = append(rec.current().Findings, stored)
+		rec.current().addFinding(stored)
 		if stored.Kind == FindingAbsent {
 			rec.Park = nil // the wait was about an attempt that came to nothing
 		}
@@ -169,8 +170,25 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) 
 		return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.now.Wall.Add(until), Err: fmt.Errorf("%w to count as absent", ErrTooSoon)}
 	}
 	return Inspection{
-		ref: e.stored.Ref, revision: next.stored.Revision, finding: f, attested: isPerson, intent: r.intent(ctx, next, nil),
+		ref: e.stored.Ref, key: Key{next.rec.current().Key}, revision: next.stored.Revision, finding: f, attested: isPerson, intent: r.intent(ctx, next, nil),
 	}, nil
+}
+
+// maxFindings bounds the findings that said nothing, of which a program that
+// looks too often makes many; those that count are all kept.
+const maxFindings = 20
+
+func (g *generation) addFinding(f finding) {
+	g.Findings = append(g.Findings, f)
+	if len(g.Findings) <= maxFindings {
+		return
+	}
+	for i := range g.Findings {
+		if g.Findings[i].Kind == FindingInconclusive {
+			g.Findings = append(g.Findings[:i:i], g.Findings[i+1:]...)
+			return
+		}
+	}
 }
 
 // checked bounds what is recorded of a finding.
@@ -237,7 +255,7 @@ func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
 	if in.State != StateRefused {
 		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: it was not refused, it is %s", ErrNeedsInspection, in.State))
 	}
-	return Inspection{ref: e.stored.Ref, revision: e.stored.Revision, refusal: true, intent: in}, nil
+	return Inspection{ref: e.stored.Ref, key: in.Key, revision: e.stored.Revision, refusal: true, intent: in}, nil
 }
 
 // unusable says why nothing can be done with an entry.
@@ -284,6 +302,6 @@ func (r *Ring) closeDamaged(ctx context.Context, e entry, f Finding) (Inspection
 		return Inspection{}, err
 	}
 	return Inspection{
-		ref: e.stored.Ref, revision: next.stored.Revision, finding: f, attested: true, intent: r.intent(ctx, next, nil),
+		ref: e.stored.Ref, key: Key{next.rec.current().Key}, revision: next.stored.Revision, finding: f, attested: true, intent: r.intent(ctx, next, nil),
 	}, nil
 }

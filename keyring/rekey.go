@@ -47,7 +47,13 @@ func (r *Ring) seen(ctx context.Context, op string, seen Inspection) (entry, err
 	if e.stored.Revision != seen.revision {
 		return entry{}, fmt.Errorf("%w: look again", ErrStale)
 	}
-	return e, e.unusable()
+	if err := e.unusable(); err != nil {
+		return entry{}, err
+	}
+	if e.rec.current().Key != seen.key.String() {
+		return entry{}, fmt.Errorf("%w: the inspection is of another keyring", ErrStale)
+	}
+	return e, nil
 }
 
 func (r *Ring) rekey(ctx context.Context, e entry, seen Inspection, d Draft) (entry, error) {

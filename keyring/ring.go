@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,8 +78,9 @@ func New(store Store, opts *Options) *Ring {
 		o.Owner = defaultOwner()
 	}
 	switch {
-	case store == nil:
-		r.err = fmt.Errorf("%w: the store is nil", ErrInvalid)
+	case isNil(store):
+		r.err = fmt.Errorf("%w: the store is nil; look at the error of opening it", ErrInvalid)
+		return r
 	case o.AttemptTimeout < 0 || o.Lease < 0 || o.UnknownRetention < 0:
 		r.err = fmt.Errorf("%w: AttemptTimeout, Lease or UnknownRetention is negative; leave it zero for the default", ErrInvalid)
 	case o.MaxOpen < 0 || o.MaxIntents < 0:
@@ -89,6 +91,15 @@ func New(store Store, opts *Options) *Ring {
 	r.sessions, _ = store.(Sessions)
 	r.timer, _ = store.(Timer)
 	return r
+}
+
+// isNil also sees a nil pointer inside the interface.
+func isNil(store Store) bool {
+	if store == nil {
+		return true
+	}
+	v := reflect.ValueOf(store)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 func defaultOwner() string {
@@ -108,6 +119,22 @@ func (r *Ring) Get(ctx context.Context, ref Ref) (Intent, error) {
 		return Intent{}, err
 	}
 	return r.intent(ctx, e, nil), nil
+}
+
+// GetUnder is [Ring.Get] as seen under the terms that hold now, as terms gives
+// them for the intent: of those and the stored ones the stricter decide what
+// its state is and what may be done.
+func (r *Ring) GetUnder(ctx context.Context, ref Ref, terms func(Intent) Terms) (Intent, error) {
+	e, err := r.load(ctx, "get", ref)
+	if err != nil {
+		return Intent{}, err
+	}
+	in := r.intent(ctx, e, nil)
+	if e.unusable() != nil {
+		return in, nil
+	}
+	now := terms(in)
+	return r.intent(ctx, e, &now), nil
 }
 
 // List yields the intents that fit q, damaged ones too, in no promised order.
