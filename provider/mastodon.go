@@ -42,9 +42,6 @@ func Mastodon(origin string) Profile {
 func mastodonSpec() Spec {
 	return Spec{
 		Name: "mastodon",
-		// docs.joinmastodon.org, methods/statuses, read 2026-11. It is prose, which
-		// is not taken for a code.
-		CodeAt: []string{"/error"},
 		Endpoints: []Endpoint{{
 			// docs.joinmastodon.org, methods/statuses, read 2026-11.
 			Pattern: "POST /api/v1/statuses",

@@ -14,7 +14,7 @@ func All() []Profile { return []Profile{made(mastodonSpec()), Stripe()} }
 // finds the profile of a stored intent.
 func Lookup(name string) (Profile, bool) {
 	for _, p := range All() {
-		if p.Name() == name && name != "" {
+		if p.Name() == name {
 			return p, true
 		}
 	}

@@ -148,6 +148,20 @@ func post(mediaType, body string) keyring.Request {
 	return r
 }
 
+func TestMastodonPromisesNothingElsewhere(t *testing.T) {
+	p := provider.Mastodon("https://mastodon.example")
+	for _, request := range []string{
+		"POST /api/v1/statuses/113/reblog", "POST /api/v1/media", "POST /api/v2/statuses", "POST /api/v1/statuses/", "PUT /api/v1/statuses/113",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		r := post(jsonT, `{"status":"x"}`)
+		r.Method, r.URL = method, "https://mastodon.example"+path
+		if got := p.TermsFor(r); got != (keyring.Terms{Profile: "mastodon"}) {
+			t.Errorf("%s: promised %+v", request, got)
+		}
+	}
+}
+
 func TestC45MastodonPromisesNothingForScheduledStatuses(t *testing.T) {
 	const (
 		form  = "application/x-www-form-urlencoded"
@@ -174,7 +188,7 @@ func TestC45MastodonPromisesNothingForScheduledStatuses(t *testing.T) {
 		{"a number may be a date", post(jsonT, `{"scheduled_at":1}`), false},
 		{"an object may be a date", post(jsonT, `{"scheduled_at":{}}`), false},
 		{"an escaped name is the name", post(jsonT, `{"scheduled\u005fat":"2026-12-24"}`), false},
-		{"two of them, whichever counts", post(jsonT, `{"scheduled_at":"2026-12-24","scheduled_at":null}`), false},
+		{"two of them, whichever counts", post(jsonT, `{"scheduled_at":"2026-12-24","scheduled_at":""}`), false},
 		{"the word in the text is no date", post(jsonT, `{"status":"scheduled_at"}`), true},
 		{"the name elsewhere is no date", post(jsonT, `{"poll":{"scheduled_at":"x"}}`), true},
 		{"what is no JSON may have one", post(jsonT, `{"status":"x"`), false},
