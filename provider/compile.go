@@ -187,6 +187,8 @@ func checkTerms(e Endpoint, name string) error {
 		return invalid("%q: Terms.Dedup has no known value", e.Pattern)
 	case t.Dedup != keyring.DedupKey && (t.KeepsRefusals || t.MarksRunning):
 		return invalid("%q: KeepsRefusals and MarksRunning are about keys; they need keyring.DedupKey", e.Pattern)
+	case e.TermsIf != nil && t == keyring.Terms{Profile: t.Profile}:
+		return invalid("%q: TermsIf is about Terms, and they promise nothing", e.Pattern)
 	case e.NoKey && t.Dedup == keyring.DedupKey:
 		return invalid("%q: de-duplication by key needs the key to be sent; NoKey forbids it", e.Pattern)
 	case e.NoKey && e.KeyHeader != "":

@@ -6,9 +6,10 @@
 // page that the provider did not write) reads as keyring.VerdictUnclear: the
 // effect may exist.
 //
-// Start at [Draft] for a server that follows the IETF draft on the
-// Idempotency-Key header, and at [New] to describe another provider with a
-// [Spec]. A [Profile] is data: which endpoints take a key and where it goes,
+// Start at [Stripe] and [Mastodon] for these two, at [Draft] for a server that
+// follows the IETF draft on the Idempotency-Key header, and at [New] to describe
+// another provider with a [Spec]; docs/providers.md has the facts with their
+// sources. A [Profile] is data: which endpoints take a key and where it goes,
 // for how long it is remembered, which codes mean what. The general table that
 // holds for all profiles is [Profile.Read].
 //

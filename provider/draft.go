@@ -49,9 +49,5 @@ func Draft(retention time.Duration, patterns ...string) Profile {
 			},
 		})
 	}
-	c, err := compile(s)
-	if err != nil {
-		return Profile{broken(err)}
-	}
-	return Profile{c}
+	return made(s)
 }

@@ -49,3 +49,62 @@ func ExampleNew() {
 	fmt.Println(v.Kind, v.Code, v.RetryAfter)
 	// Output: pending still_working 2s
 }
+
+func ExampleLookup() {
+	for _, name := range []string{"stripe", "mastodon", "acme"} {
+		p, ok := provider.Lookup(name)
+		fmt.Println(name, ok, p.Origins())
+	}
+	// Output:
+	// stripe true [https://api.stripe.com]
+	// mastodon true []
+	// acme false []
+}
+
+func ExampleMastodon() {
+	p := provider.Mastodon("https://mastodon.example")
+	for _, body := range []string{
+		`{"status":"Version 2 is out."}`,
+		`{"status":"Version 2 is out.","scheduled_at":"2026-12-24T09:00:00Z"}`,
+	} {
+		terms := p.TermsFor(keyring.Request{
+			Method: "POST",
+			URL:    "https://mastodon.example/api/v1/statuses",
+			Header: map[string][]string{"Content-Type": {"application/json"}},
+			Body:   []byte(body),
+		})
+		fmt.Println(terms.Dedup, terms.Retention)
+	}
+	// Output:
+	// key 1h0m0s
+	// none 0s
+}
+
+// Acme overlooks the key of what comes in several parts.
+func ExampleEndpoint_termsIf() {
+	p, err := provider.New(provider.Spec{
+		Name: "acme",
+		Endpoints: []provider.Endpoint{{
+			Pattern: "POST /v1/documents",
+			Terms:   keyring.Terms{Dedup: keyring.DedupKey, Retention: 24 * time.Hour},
+			TermsIf: func(r keyring.Request) bool {
+				kind := r.Header["Content-Type"]
+				return len(kind) == 1 && kind[0] == "application/json"
+			},
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, kind := range []string{"application/json", "multipart/form-data; boundary=b"} {
+		fmt.Println(p.TermsFor(keyring.Request{
+			Method: "POST",
+			URL:    "https://api.acme.example/v1/documents",
+			Header: map[string][]string{"Content-Type": {kind}},
+		}).Dedup)
+	}
+	// Output:
+	// key
+	// none
+}

@@ -3,12 +3,17 @@ package provider
 import (
 	"strings"
 	"time"
+
+	"github.com/samekey/samekey/keyring"
 )
 
 // Exchange is one attempt as it looks from here: what was sent, and what came
 // back.
 type Exchange struct {
 	Method, URL string
+	// Sent is the request, with the method and URL above. Without it, terms that
+	// depend on what is in a request (Endpoint.TermsIf) are taken not to hold.
+	Sent keyring.Request
 	// Status is the HTTP status. Zero: there was no answer.
 	Status int
 	// Header is the answer's header, with canonical names as in http.Header.
@@ -35,7 +40,8 @@ type Exchange struct {
 type answer struct {
 	Exchange
 	endpoint *endpoint
-	genuine  bool // of an expected type, or without a body and type
+	dedup    keyring.Dedup // what is promised for this request
+	genuine  bool          // of an expected type, or without a body and type
 	empty    bool
 	whole    bool // read whole and, if its type says JSON, valid
 	replayed bool
@@ -49,6 +55,11 @@ func (e *endpoint) hasSuccessRule() bool { return e.SuccessAt != "" || e.Success
 // open reads off an exchange what the table goes by.
 func (c *compiled) open(x Exchange) answer {
 	a := answer{Exchange: x, endpoint: c.endpoint(x.Method, x.URL), whole: !x.Cut}
+	sent := &x.Sent
+	if sent.Method != x.Method || sent.URL != x.URL {
+		sent = nil
+	}
+	a.dedup = a.endpoint.termsFor(sent).Dedup
 	a.empty = len(x.Body) == 0 && !x.Cut
 	kind := mediaType(x.Header)
 	a.genuine = c.genuine(a, kind)

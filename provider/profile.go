@@ -10,14 +10,14 @@ import (
 	"github.com/samekey/samekey/keyring"
 )
 
-// Profile is what is known of a provider. It is made by [New] or [Draft],
-// never changes, is cheap to copy, and may be used from many goroutines.
+// Profile is what is known of a provider. It is made by [New] or [Draft], or
+// comes with this package ([Lookup]). It never changes, is cheap to copy, and may be used from many goroutines.
 //
 // The zero Profile promises nothing and sends no key; it reads answers by the
 // general table. Its Err reports that.
 type Profile struct{ c *compiled }
 
-var zeroProfile = broken(invalid("this profile is empty; use provider.New or provider.Draft"))
+var zeroProfile = broken(invalid("this profile is empty; use a profile of this package, provider.Draft or provider.New"))
 
 func (p Profile) compiled() *compiled {
 	if p.c == nil {
@@ -27,7 +27,7 @@ func (p Profile) compiled() *compiled {
 }
 
 // Err reports keyring.ErrInvalid if the profile is not usable: a zero one, or
-// what [Draft] made of arguments that make no sense. Nothing is to be sent
+// what [Draft] or [Mastodon] made of arguments that make no sense. Nothing is to be sent
 // with such a profile.
 func (p Profile) Err() error { return p.compiled().err }
 
@@ -43,15 +43,24 @@ func (p Profile) Origins() []string { return slices.Clone(p.compiled().spec.Orig
 // MaxKey returns the largest number of characters a key may have.
 func (p Profile) MaxKey() int { return p.compiled().spec.KeyMax }
 
-// Terms returns what the provider promises for a request. For one that no
-// endpoint lists, only Terms.Profile is set.
+// TermsFor returns what the provider promises for a request. For one that no
+// endpoint lists, or whose endpoint promises nothing for what is in it, only
+// Terms.Profile is set. It is the same before and after [Profile.Place].
+func (p Profile) TermsFor(r keyring.Request) keyring.Terms {
+	return p.compiled().terms(r.Method, r.URL, &r)
+}
+
+// Terms returns what the provider promises for all requests of this method and
+// URL, whatever is in them. That is less than [Profile.TermsFor] returns where
+// an endpoint has a TermsIf, and the same elsewhere.
 func (p Profile) Terms(method, rawURL string) keyring.Terms {
-	return p.compiled().terms(method, rawURL)
+	return p.compiled().terms(method, rawURL, nil)
 }
 
 // KeyHeader returns the canonical name of the header that carries the key of
 // such a request, or "" if no key goes along. Requests that no endpoint lists
-// take it if they are a POST or PATCH: it may protect and does no harm.
+// take it if they are a POST or PATCH: it may protect and does no harm. Whether
+// the terms hold for what is in the request does not matter here.
 func (p Profile) KeyHeader(method, rawURL string) string {
 	c := p.compiled()
 	if c.err != nil {
@@ -114,10 +123,19 @@ func (p Profile) Place(method, rawURL string) func(keyring.Request, keyring.Key)
 	}
 }
 
-func (c *compiled) terms(method, rawURL string) keyring.Terms {
-	t := c.endpoint(method, rawURL).Terms
+func (c *compiled) terms(method, rawURL string, r *keyring.Request) keyring.Terms {
+	t := c.endpoint(method, rawURL).termsFor(r)
 	t.Profile = c.spec.Name
 	return t
+}
+
+// termsFor returns what is promised for a request that fits the endpoint. Nil:
+// the request is not at hand.
+func (e *endpoint) termsFor(r *keyring.Request) keyring.Terms {
+	if e.TermsIf != nil && (r == nil || !e.TermsIf(*r)) {
+		return keyring.Terms{}
+	}
+	return e.Terms
 }
 
 // endpoint returns the first endpoint that fits, or an empty one.

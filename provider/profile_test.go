@@ -340,6 +340,7 @@ func TestNewRefusesContradictions(t *testing.T) {
 		"kept refusals without keys":           terms(keyring.Terms{KeepsRefusals: true}),
 		"running keys with a natural one":      terms(keyring.Terms{Dedup: keyring.DedupNatural, MarksRunning: true}),
 		"keys that are not sent":               ep(provider.Endpoint{Terms: keyring.Terms{Dedup: keyring.DedupKey}, NoKey: true}),
+		"a condition for no promise":           ep(provider.Endpoint{TermsIf: func(keyring.Request) bool { return true }}),
 		"a header for a key that is not sent":  ep(provider.Endpoint{NoKey: true, KeyHeader: "K"}),
 		"a bad header of an endpoint":          ep(provider.Endpoint{KeyHeader: "Host"}),
 		"a bad media type of an endpoint":      ep(provider.Endpoint{MediaTypes: []string{"x"}}),
@@ -418,5 +419,57 @@ func TestAProfileCannotBeChanged(t *testing.T) {
 	}
 	if got := p.Origins(); !slices.Equal(got, []string{"https://api.example.com", "http://localhost:8080"}) {
 		t.Errorf("its origins are %v", got)
+	}
+}
+
+func TestTermsMayDependOnWhatIsInTheRequest(t *testing.T) {
+	terms := keyring.Terms{Dedup: keyring.DedupKey, KeepsRefusals: true, Retention: time.Hour}
+	p, err := provider.New(provider.Spec{Name: "picky", Endpoints: []provider.Endpoint{
+		{Pattern: "POST /x", Terms: terms, TermsIf: func(r keyring.Request) bool { return string(r.Body) == "now" }},
+		{Pattern: "POST /y", Terms: terms},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms.Profile = "picky"
+	nothing := keyring.Terms{Profile: "picky"}
+	send := func(path, body string) keyring.Request {
+		return keyring.Request{Method: "POST", URL: origin + path, Body: []byte(body)}
+	}
+	for _, tc := range []struct {
+		claim string
+		got   keyring.Terms
+		want  keyring.Terms
+	}{
+		{"a request that meets the condition", p.TermsFor(send("/x", "now")), terms},
+		{"one that does not", p.TermsFor(send("/x", "later")), nothing},
+		{"one that is not at hand", p.Terms("POST", origin+"/x"), nothing},
+		{"an endpoint without a condition", p.TermsFor(send("/y", "later")), terms},
+		{"an endpoint without a condition, the request not at hand", p.Terms("POST", origin+"/y"), terms},
+		{"an endpoint that is not listed", p.TermsFor(send("/z", "now")), nothing},
+		{"an empty profile", provider.Profile{}.TermsFor(send("/x", "now")), keyring.Terms{}},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", tc.claim, tc.got, tc.want)
+		}
+	}
+	if got := p.KeyHeader("POST", origin+"/x"); got != "Idempotency-Key" {
+		t.Errorf("the key goes into %q, whatever is promised", got)
+	}
+
+	x := exchange("POST /x", 429, jsonT, `{}`)
+	for _, tc := range []struct {
+		claim string
+		sent  keyring.Request
+		want  keyring.VerdictKind
+	}{
+		{"the request meets the condition", send("/x", "now"), notProcessed},
+		{"the request does not", send("/x", "later"), unclear},
+		{"the request is not at hand", keyring.Request{}, unclear},
+		{"the request is another's", send("/y", "now"), unclear},
+	} {
+		if x.Sent = tc.sent; p.Read(x).Kind != tc.want {
+			t.Errorf("a 429 where %s reads as %v, want %v", tc.claim, p.Read(x).Kind, tc.want)
+		}
 	}
 }

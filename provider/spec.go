@@ -66,6 +66,12 @@ type Endpoint struct {
 	Pattern string
 	// Terms are what the provider promises here. Terms.Profile is filled in.
 	Terms keyring.Terms
+	// TermsIf says whether Terms hold for a request that fits the pattern, where
+	// that depends on its header, query or body: a member that makes the provider
+	// overlook the key, say. It must be pure, must not change the request, and
+	// must say no where it cannot tell. Where it says no, or where the request is
+	// not at hand ([Profile.Terms]), nothing is promised. Nil: they hold for all.
+	TermsIf func(keyring.Request) bool
 	// KeyHeader replaces the profile's header here. Naming it also sends the key
 	// with a request that would go without.
 	KeyHeader string

@@ -76,7 +76,7 @@ func (p Profile) Read(x Exchange) keyring.Verdict {
 	if v.Code == "" && len(a.codes) > 0 && x.Status >= 400 {
 		v.Code = a.codes[0]
 	}
-	if v.Kind == keyring.VerdictNotProcessed && x.Status != 0 && a.endpoint.Terms.Dedup == keyring.DedupNone && !v.vouched {
+	if v.Kind == keyring.VerdictNotProcessed && x.Status != 0 && a.dedup == keyring.DedupNone && !v.vouched {
 		v.Kind = keyring.VerdictUnclear
 		v.Why += "; without de-duplication a proxy may have sent it twice"
 	}
