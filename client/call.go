@@ -201,6 +201,7 @@ func (c *call) act(ctx context.Context, cut *keyring.Verdict) (verdict keyring.V
 	verdict = c.client.profile.Read(provider.Exchange{
 		Method:  in.Request.Method,
 		URL:     in.Request.URL,
+		Sent:    in.Request,
 		Status:  reply.Status,
 		Header:  reply.Header,
 		Body:    reply.Body,

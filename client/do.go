@@ -174,7 +174,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 				return c.outcome(ctx, op, in, true, err)
 			}
 			hold, err = c.ring.Acquire(ctx, in.Ref, keyring.Current{
-				Terms:    c.profile.Terms(in.Request.Method, in.Request.URL),
+				Terms:    c.profile.TermsFor(in.Request),
 				Identity: identity,
 			})
 			switch {
@@ -249,7 +249,7 @@ func (c *Client) get(ctx context.Context, ref keyring.Ref) (keyring.Intent, erro
 		if in.Terms.Profile != c.profile.Name() {
 			return in.Terms
 		}
-		return c.profile.Terms(in.Request.Method, in.Request.URL)
+		return c.profile.TermsFor(in.Request)
 	})
 }
 

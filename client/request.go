@@ -67,7 +67,7 @@ func (c *Client) read(req *http.Request) (given, error) {
 	// What is stored is stripped by the ring as well; it is given the whole
 	// request so that it notes which credentials the request needs.
 	g.draft.Request = request
-	g.draft.Terms = c.profile.Terms(method, clean.URL)
+	g.draft.Terms = c.profile.TermsFor(keyring.Request(clean))
 	g.draft.Contract.Place = c.profile.Place(method, clean.URL)
 	g.draft.Contract.Credentials = c.opts.Credentials
 	return g, nil

@@ -54,8 +54,7 @@ func Stripe() Profile {
 				Retention: 24 * time.Hour,
 			},
 			// Here and not for the whole profile: none of this is stated for v2. What
-			// is not listed falls to the general table, which has it right: a 402 is
-			// the operation's own no; a 400 without the replay mark may be a
+			// is not listed falls to the general table, which has it right: a 400 without the replay mark may be a
 			// validation, which is made before the key is looked up and not kept; a
 			// 401 and the rate limiter's 429 come from in front of the keys.
 			Rules: []Rule{
@@ -68,6 +67,9 @@ func Stripe() Profile {
 				// the rate limiter it is known that it sits in front of the keys. Of this
 				// 429 nobody says that it did nothing; that it may be sent again is clear.
 				{Status: 429, Code: "lock_timeout", Kind: keyring.VerdictUnclear},
+				// docs.stripe.com/api/errors, read 2026-11: 402 is "request failed", the
+				// operation's own no to good parameters; such are kept under the key.
+				{Status: 402, Kind: keyring.VerdictRefused, ByOperation: true},
 			},
 		}},
 	})

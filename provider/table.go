@@ -211,7 +211,7 @@ const stranger = "not from the provider"
 func success(a answer) reading {
 	switch {
 	case !a.genuine:
-		return read(keyring.VerdictUnclear, "%d, %s: of an unexpected type", a.Status, stranger)
+		return read(keyring.VerdictUnclear, "%d, %s: %s", a.Status, stranger, a.odd())
 	case a.Status == 202 && !a.endpoint.Accepted:
 		return read(keyring.VerdictPending, "202, accepted: what becomes of it is yet to be seen").onlyLook()
 	case a.Status == 206:
@@ -238,21 +238,34 @@ func (a answer) confirm(r reading) reading {
 	return r
 }
 
-// refusal reads the statuses that say no. A validation or a router answers
-// before the key is looked up; that the operation itself has refused is known
-// of 402 alone, and of what the provider repeats.
+// refusal reads the statuses that say no. A validation, a router or a gateway
+// with a bill of its own answers before the key is looked up; that the
+// operation itself has refused is known of what the provider repeats, and where
+// a rule says so.
 func refusal(a answer) reading {
 	switch {
 	case !a.genuine:
-		return read(keyring.VerdictUnclear, "%d, %s: of an unexpected type", a.Status, stranger)
+		return read(keyring.VerdictUnclear, "%d, %s: %s", a.Status, stranger, a.odd())
 	case !a.whole:
 		return read(keyring.VerdictUnclear, "%d, but the answer could not be read whole: its code might say otherwise", a.Status)
 	case a.Method == "DELETE" && (a.Status == 410 || a.Status == 404 && !a.empty):
 		return read(keyring.VerdictAlready, "%d to a DELETE: it is not there", a.Status)
-	case a.Status == 402 && !a.empty, a.replayed:
+	case a.replayed:
 		return read(keyring.VerdictRefused, "%d", a.Status)
 	}
 	return read(keyring.VerdictRefused, "%d, perhaps before the key was looked up", a.Status).front(true)
+}
+
+// odd says what is unexpected about the type of an answer.
+func (a answer) odd() string {
+	kind := mediaType(a.Header)
+	switch {
+	case kind == "":
+		return "it has no Content-Type"
+	case len(kind) > 60 || strings.ContainsFunc(kind, func(c rune) bool { return c < '!' || c > '~' }):
+		return "its Content-Type is unexpected"
+	}
+	return "its Content-Type is " + kind + ", see Spec.MediaTypes"
 }
 
 // door reads the statuses of those who turn requests away at the door. Where a

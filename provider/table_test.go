@@ -173,7 +173,7 @@ func TestTheGeneralTable(t *testing.T) {
 		{"a 307 that points nowhere is unclear", exchange(charge, 307, "", ""), unclear, look, "redirect 307"},
 
 		{"a 400 is refused in front", exchange(charge, 400, jsonT, `{}`), refused, front, ""},
-		{"a 402 is refused by the operation", exchange(charge, 402, jsonT, `{}`), refused, plain, ""},
+		{"a 402 is refused, perhaps by a gateway in front", exchange(charge, 402, jsonT, `{}`), refused, front, ""},
 		{"a 402 without a body is refused in front", exchange(charge, 402, "", ""), refused, front, ""},
 		{"a 404 is refused in front", exchange(charge, 404, jsonT, `{}`), refused, front, ""},
 		{"a 404 without a body is refused in front", exchange(charge, 404, "", ""), refused, front, ""},
@@ -277,7 +277,7 @@ func TestC23RedirectsAreReadNotFollowed(t *testing.T) {
 func TestC33ASignInPageIsNotTheProvider(t *testing.T) {
 	p := shop(t)
 	v := p.Read(exchange("POST /charges", 200, html, `<form><input name=csrf value=ABC123></form>`, "Request-Id", "portal 7"))
-	if v.Kind != unclear || v.Why != "200, not from the provider: of an unexpected type" {
+	if v.Kind != unclear || v.Why != "200, not from the provider: its Content-Type is text/html, see Spec.MediaTypes" {
 		t.Errorf("got %v, %q", v.Kind, v.Why)
 	}
 	if v.RequestID != "" || v.EffectID != "" || v.Code != "" {
@@ -361,7 +361,7 @@ func TestC63AdviceIsFollowed(t *testing.T) {
 		{"a 425 without advice is resent", exchange(charge, 425, jsonT, `{}`), unclear, flags{}, ""},
 		{"a 502 without advice is resent", exchange(charge, 502, html, "x"), unclear, flags{}, ""},
 		{"a refusal with advice to resend is unclear", exchange(charge, 400, jsonT, `{}`, advice, "true"), unclear, flags{}, "advises"},
-		{"a refusal with advice against is refused", exchange(charge, 402, jsonT, `{}`, advice, "false"), refused, flags{noResend: true}, "advises"},
+		{"a refusal with advice against is refused", exchange(charge, 402, jsonT, `{}`, advice, "false"), refused, flags{noResend: true, front: true}, "advises"},
 		{"a replayed 500 with advice to resend is resent", exchange(charge, 500, jsonT, `{}`, advice, "true", "Idempotent-Replayed", "true"), unclear, flags{replayed: true}, "advises"},
 		{"a page advises nobody to resend", exchange(charge, 500, html, "x", advice, "true", "Idempotent-Replayed", "true"), unclear, flags{noResend: true, replayed: true}, "repeated"},
 		{"a redirect with advice to resend is not resent", exchange(charge, 302, "", "", advice, "true", "Location", "/x"), unclear, flags{noResend: true}, "redirect"},

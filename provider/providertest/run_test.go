@@ -41,6 +41,7 @@ func acme(t *testing.T, change func(*provider.Spec)) provider.Profile {
 		Endpoints: []provider.Endpoint{{
 			Pattern: "POST /v1/charges",
 			Terms:   keyring.Terms{Dedup: keyring.DedupKey, KeepsRefusals: true, Retention: 24 * time.Hour},
+			Rules:   []provider.Rule{{Status: 402, Kind: keyring.VerdictRefused, ByOperation: true}},
 		}},
 	}
 	if change != nil {
