@@ -32,7 +32,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a leftover in the temporary directory harms nobody
+	defer os.RemoveAll(dir) // a leftover in the temporary directory harms nobody
 	ctx := context.Background()
 
 	store, err := badgerkeys.OpenOrCreate(filepath.Join(dir, "keyring"), nil)

@@ -244,11 +244,11 @@ func (s *rawServer) serve(conn net.Conn) {
 	}
 	if answer == reset {
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetLinger(0) //nolint:errcheck // without it the test sees an orderly end, which is as strange
+			tcp.SetLinger(0) // without it the test sees an orderly end, which is as strange
 		}
 		return
 	}
-	io.WriteString(conn, answer) //nolint:errcheck // the client may have left
+	io.WriteString(conn, answer) // the client may have left
 }
 
 const reset = "(reset)"

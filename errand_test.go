@@ -189,13 +189,13 @@ func (e errand) start(t *testing.T) *child {
 		}
 		if err != nil || strings.HasPrefix(line, "failed ") {
 			c.kill()
-			c.cmd.Wait() //nolint:errcheck // it failed, which is reported
+			c.cmd.Wait() // it failed, which is reported
 			t.Fatalf("the child never got ready: %q %v", line, err)
 		}
 	}
 }
 
-func (c *child) kill() { c.cmd.Process.Kill() } //nolint:errcheck // it may have ended
+func (c *child) kill() { c.cmd.Process.Kill() } // it may have ended
 
 // goOn lets a child go on that waits.
 func (c *child) goOn() {

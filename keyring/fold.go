@@ -104,20 +104,18 @@ func (v view) facts() facts {
 	doubtBefore := false // in any generation, before the attempt at hand
 	for gi := range v.rec.Generations {
 		g := &v.rec.Generations[gi]
-		absent := 0
+		absent := g.absentAfter()
 		for i := range g.Findings {
 			switch n := &g.Findings[i]; n.Kind {
 			case FindingPresent:
 				if f.present == nil {
 					f.present = n
 				}
-			case FindingAbsent:
-				absent = max(absent, n.After)
 			case FindingOther:
 				if gi == current {
 					f.other = n
 				}
-			case FindingInconclusive:
+			case FindingAbsent, FindingInconclusive:
 			}
 		}
 		doneHere, doubtHere := false, false

@@ -100,9 +100,13 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 
 // sentAs finds an attempt in doubt that was sent under another identity.
 func (g *generation) sentAs(identity string) *attempt {
+	absent := g.absentAfter()
 	for i := range g.Attempts {
 		a := &g.Attempts[i]
-		if identity != "" && a.Identity != "" && a.Identity != identity && (a.End == nil || a.Verdict.Kind != VerdictNotProcessed) {
+		if a.Number <= absent && a.Verdict.Kind.doubt() || a.End != nil && a.Verdict.Kind == VerdictNotProcessed {
+			continue
+		}
+		if identity != "" && a.Identity != "" && a.Identity != identity {
 			return a
 		}
 	}
@@ -122,7 +126,10 @@ func (h *Hold) Inspect(ctx context.Context, by Inspector) (Inspection, error) {
 		return Inspection{}, wrap("inspect", ref, fmt.Errorf("%w: an attempt is under way under this hold; finish it first", ErrInvalid))
 	}
 	seen, err := h.ring.inspect(ctx, h.entry, by, h.id)
-	if rerr := h.reload(ctx); rerr != nil && err == nil {
+	switch rerr := h.reload(ctx); {
+	case rerr == nil:
+		h.over = !h.ours() // somebody went on after our lease had ended
+	case err == nil:
 		err = rerr
 	}
 	return seen, wrap("inspect", ref, err)

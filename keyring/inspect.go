@@ -175,7 +175,8 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) 
 }
 
 // maxFindings bounds the findings that said nothing, of which a program that
-// looks too often makes many; those that count are all kept.
+// looks too often makes many. Those that count are all kept, and the first of
+// each boot, which the settle time can be counted from.
 const maxFindings = 20
 
 func (g *generation) addFinding(f finding) {
@@ -183,12 +184,24 @@ func (g *generation) addFinding(f finding) {
 	if len(g.Findings) <= maxFindings {
 		return
 	}
-	for i := range g.Findings {
-		if g.Findings[i].Kind == FindingInconclusive {
+	for i := 1; i < len(g.Findings); i++ {
+		if g.Findings[i].Kind == FindingInconclusive && g.Findings[i].At.Boot == g.Findings[i-1].At.Boot {
 			g.Findings = append(g.Findings[:i:i], g.Findings[i+1:]...)
 			return
 		}
 	}
+}
+
+// absentAfter is the number of the last attempt whose doubt is lifted by a look
+// that found nothing; 0: none.
+func (g *generation) absentAfter() int {
+	last := 0
+	for i := range g.Findings {
+		if f := &g.Findings[i]; f.Kind == FindingAbsent {
+			last = max(last, f.After)
+		}
+	}
+	return last
 }
 
 // checked bounds what is recorded of a finding.
@@ -217,8 +230,10 @@ func (f *finding) finding() Finding {
 }
 
 // unsettled is how long it takes until "not found" counts: Terms.Settle after
-// the last moment at which any attempt of the generation could have left. A
-// clock that cannot be believed makes it the whole time.
+// the last moment at which any attempt of the generation could have left. Where
+// the clock that would have to tell cannot be believed, it is counted from the
+// first look in this boot that came after the attempt: too soon as that was, it
+// is the earliest moment that we are sure of.
 func (v view) unsettled(trusted bool) time.Duration {
 	settle := cmpOr(v.terms.Settle, defaultSettle)
 	var left time.Duration
@@ -231,18 +246,32 @@ func (v view) unsettled(trusted bool) time.Duration {
 			}
 			last, grace = *a.End, 0
 		}
-		gone := since(v.now, last) - grace
-		if v.now.Boot != last.Boot && (!trusted || v.rec.wentBack(v.now)) {
-			gone = 0
+		gone := since(v.now, last)
+		if v.now.Boot != last.Boot && (!trusted || v.rec.ClockOff || v.rec.wentBack(v.now)) {
+			gone = v.sinceLook(a.Number)
 		}
-		left = max(left, settle-gone)
+		left = max(left, settle+grace-gone)
 	}
 	return left
 }
 
+// sinceLook is how long ago the first look in this boot was that began when the
+// attempt of that number was on record; 0: there was none.
+func (v view) sinceLook(number int) time.Duration {
+	var d time.Duration
+	for i := range v.rec.current().Findings {
+		if f := &v.rec.current().Findings[i]; f.At.Boot == v.now.Boot && f.After >= number {
+			d = max(d, v.now.Mono-f.At.Mono)
+		}
+	}
+	return d
+}
+
 // Refusal gives the permission that the provider's own final refusal is: to
 // correct the request under the same ref, with another key. It reports
-// [ErrNeedsInspection] unless the intent's state is [StateRefused].
+// [ErrNeedsInspection] unless the intent's state is [StateRefused] and the
+// provider itself said so: what a look found is no refusal, and permits what
+// its own [Inspection] does.
 func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
 	e, err := r.load(ctx, "refusal", ref)
 	if err != nil {
@@ -252,8 +281,8 @@ func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
 		return Inspection{}, wrap("refusal", e.stored.Ref, err)
 	}
 	in := r.intent(ctx, e, nil)
-	if in.State != StateRefused {
-		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: it was not refused, it is %s", ErrNeedsInspection, in.State))
+	if in.State != StateRefused || in.outcome.Source != SourceProvider {
+		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: the provider did not refuse it, it is %s by %s", ErrNeedsInspection, in.State, in.outcome.Source))
 	}
 	return Inspection{ref: e.stored.Ref, key: in.Key, revision: e.stored.Revision, refusal: true, intent: in}, nil
 }

@@ -21,7 +21,7 @@ type Intent struct {
 	FirstSent   time.Time // start of the first attempt that may have arrived; zero: none
 	NotBefore   time.Time // earliest useful moment to send again; zero: now, or never
 	Attempts    []Attempt // under the current key, oldest first
-	Answer      []byte    // as the sender recorded it; nil: none
+	Answer      []byte    // to an attempt under the current key, or the one that said Done; nil: none
 	AnswerOf    int       // number of the attempt that Answer belongs to; 0: none
 	Findings    []Finding // under the current key, oldest first, as they count
 	Purged      bool      // the details are gone; how it ended is known
@@ -117,8 +117,9 @@ func (e entry) intent(v view) Intent {
 	in.Terms = g.Terms.terms()
 	in.Begun = e.rec.Begun.Wall
 	in.Needs = slices.Clone(g.Needs)
-	in.Answer = bytes.Clone(e.rec.Answer)
-	in.AnswerOf = e.rec.AnswerOf
+	if e.rec.showsAnswer() {
+		in.Answer, in.AnswerOf = bytes.Clone(e.rec.Answer), e.rec.AnswerOf
+	}
 	for i := range g.Attempts {
 		in.Attempts = append(in.Attempts, g.Attempts[i].attempt())
 	}
@@ -136,6 +137,20 @@ func (e entry) intent(v view) Intent {
 		in.HeldUntil = v.heldUntil()
 	}
 	return in
+}
+
+// showsAnswer says whether the answer on record is one to the current key, or
+// the one that said that the effect exists: what an earlier key was told is
+// nothing to read this one's end from.
+func (r *record) showsAnswer() bool {
+	for gi := range r.Generations {
+		for i := range r.Generations[gi].Attempts {
+			if a := &r.Generations[gi].Attempts[i]; a.Number == r.AnswerOf {
+				return gi == len(r.Generations)-1 || a.Verdict.Kind == VerdictDone
+			}
+		}
+	}
+	return false
 }
 
 // heldUntil is when the hold on record ends by itself, by our wall clock.

@@ -90,7 +90,7 @@ func (r *Ring) rekey(ctx context.Context, e entry, seen Inspection, d Draft) (en
 		return entry{}, err
 	}
 	rec := e.rec.clone()
-	rec.Generations = append(rec.Generations, newGeneration(len(rec.Generations)+1, key, request, d.Terms, s))
+	rec.Generations = append(rec.Generations, newGeneration(rec.current().Number+1, key, request, d.Terms, s))
 	rec.Hold, rec.Park = nil, nil
 	rec.Revision = e.stored.Revision + 1
 	raw := rec.takeRequest(request)
@@ -157,24 +157,9 @@ func (r *Ring) Generations(ctx context.Context, ref Ref) ([]Intent, error) {
 		old.rec.Generations = old.rec.Generations[:n]
 		old.rec.Hold, old.rec.Park = nil, nil
 		old.request = Request{Method: old.rec.current().Method}
-		old.stored.Generation = n
+		old.stored.Generation = old.rec.current().Number
 		old.stored.Fingerprint = old.rec.current().fingerprint()
-		if !old.rec.owns(e.rec.AnswerOf) {
-			old.rec.Answer, old.rec.AnswerOf = nil, 0
-		}
 		intents = append(intents, r.intent(ctx, old, nil))
 	}
 	return append(intents, r.intent(ctx, e, nil)), nil
-}
-
-// owns says whether the attempt of that number is one of the record's.
-func (rec *record) owns(number int) bool {
-	for _, g := range rec.Generations {
-		for _, a := range g.Attempts {
-			if a.Number == number {
-				return true
-			}
-		}
-	}
-	return false
 }
