@@ -100,8 +100,17 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 
 // sentAs finds an attempt in doubt that was sent under another identity.
 func (g *generation) sentAs(identity string) *attempt {
+	absent := 0 // a look that found nothing lifts the doubt up to this attempt
+	for _, f := range g.Findings {
+		if f.Kind == FindingAbsent {
+			absent = max(absent, f.After)
+		}
+	}
 	for i := range g.Attempts {
 		a := &g.Attempts[i]
+		if a.Number <= absent && a.Verdict.Kind.doubt() {
+			continue
+		}
 		if identity != "" && a.Identity != "" && a.Identity != identity && (a.End == nil || a.Verdict.Kind != VerdictNotProcessed) {
 			return a
 		}
