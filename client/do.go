@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/samekey/samekey/internal/canon"
 	"github.com/samekey/samekey/keyring"
@@ -170,11 +171,16 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			case errors.Is(err, keyring.ErrNeedsInspection) && !looked && c.wantsLook(in.Outcome()):
 				looked = true
 				seen, lerr := c.ring.Inspect(ctx, in.Ref, c.opts.Inspector)
-				if lerr != nil {
-					return c.refresh(ctx, op, in, errors.Join(err, lerr))
+				switch {
+				case lerr == nil:
+					in = seen.Intent()
+					continue
+				case errors.Is(lerr, keyring.ErrStale), errors.Is(lerr, keyring.ErrHeld): // somebody else looked, or sends: go by that
+					if in, lerr = c.ring.Get(ctx, in.Ref); lerr == nil {
+						continue
+					}
 				}
-				in = seen.Intent()
-				continue
+				return c.refresh(ctx, op, in, errors.Join(err, lerr))
 			case errors.Is(err, keyring.ErrHeld):
 				waited = true
 				if in, err = c.wait(ctx, in); err != nil {
@@ -206,10 +212,18 @@ func ended(in keyring.Intent) bool {
 	return n > 0 && !in.Attempts[n-1].End.IsZero()
 }
 
-// sendable says whether this client may send an intent that is on record.
-func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
+// mine says whether an intent is this client's to send and to look for.
+func (c *Client) mine(in keyring.Intent) error {
 	if in.Terms.Profile != c.profile.Name() {
 		return fmt.Errorf("%w: the intent belongs to profile %q, this client to %q", keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
+	}
+	return nil
+}
+
+// sendable says whether this client may send an intent that is on record.
+func (c *Client) sendable(in keyring.Intent, taken canon.Taken) error {
+	if err := c.mine(in); err != nil {
+		return err
 	}
 	own := len(taken.Names()) > 0
 	if len(in.Needs) > 0 && !own && c.opts.Authorize == nil {
@@ -256,6 +270,16 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	if err != nil {
 		cause = errors.Join(cause, err)
 	}
+	// What this call met counts beside what is on record: credentials that it
+	// lacks, terms or an identity under which sending again is not protected.
+	kinds := kindsOf(out)
+	if errors.Is(cause, ErrSignIn) {
+		out.NeedsSignIn = true
+	}
+	if errors.Is(cause, keyring.ErrNeedsInspection) && !out.NeedsInspection && !in.Final() {
+		out.NeedsInspection, out.NotBefore = true, time.Time{}
+		out.Next = "It may have taken effect, and as things are now sending it again is not protected; look at the provider."
+	}
 	res := &Result{Intent: in, Outcome: out, Answer: answer}
 	c.tellOutcome(ctx, in, out, cause)
 	if out.State == keyring.StateDone {
@@ -264,9 +288,5 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	if in.Purged {
 		cause = errors.Join(cause, keyring.ErrPurged)
 	}
-	kinds := kindsOf(out)
-	if errors.Is(cause, ErrSignIn) && !out.NeedsSignIn {
-		out.NeedsSignIn, res.Outcome.NeedsSignIn = true, true
-	}
-	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: cause, kinds: kinds}
+	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds}
 }

@@ -10,8 +10,10 @@ import (
 
 // Inspect asks Options.Inspector for a look at the provider's side and records
 // what it says; see [keyring.Ring.Inspect] for when it counts and for the
-// errors. It reports keyring.ErrInvalid where there is no inspector: for what a
-// person saw, call Inspect on [Client.Ring] with [keyring.Attest].
+// errors. It reports keyring.ErrInvalid where there is no inspector (for what a
+// person saw, call Inspect on [Client.Ring] with [keyring.Attest]) and for an
+// intent of another profile: what this client's inspector cannot find is no
+// word about another provider.
 func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspection, error) {
 	ctx, leave, err := c.enter(ctx)
 	if err != nil {
@@ -27,6 +29,11 @@ func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspecti
 	}
 	if err := c.allowed(ctx, in); err != nil {
 		return keyring.Inspection{}, &Error{Op: "inspect", Ref: in.Ref, Err: err}
+	}
+	if in.State != keyring.StateDamaged && !in.Purged { // whose those were cannot be told; the ring refuses them
+		if err := c.mine(in); err != nil {
+			return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
+		}
 	}
 	seen, err := c.ring.Inspect(ctx, ref, c.opts.Inspector)
 	if err != nil {
