@@ -78,7 +78,9 @@ func (c *Client) Begin(ctx context.Context, ref keyring.Ref, req *http.Request) 
 	if err := c.allowed(ctx, in); err != nil {
 		return keyring.Intent{}, &Error{Op: "begin", Ref: in.Ref, Err: err}
 	}
-	c.tellBegun(ctx, in)
+	if in.State == keyring.StateNeverSent && len(in.Attempts) == 0 {
+		c.tellBegun(ctx, in)
+	}
 	return in, nil
 }
 

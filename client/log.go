@@ -23,7 +23,7 @@ func (c *Client) logBegun(ctx context.Context, in keyring.Intent) {
 
 func (c *Client) logAttempt(ctx context.Context, in keyring.Intent, v keyring.Verdict, d retry.Decision) {
 	c.opts.Logger.InfoContext(ctx, "samekey: attempt", append(about(in),
-		slog.Int("attempt", len(in.Attempts)),
+		slog.Int("attempt", lastAttempt(in)),
 		slog.String("verdict", v.Kind.String()),
 		slog.Int("status", v.Status),
 		slog.String("code", v.Code),
