@@ -245,7 +245,7 @@ func TestC65TheLastAnswerIsKeptAndNothingLeaks(t *testing.T) {
 		header := clienttest.JSON()
 		header.Set("Request-Id", fmt.Sprint("r-", seen.N))
 		return clienttest.Answer(500, header, []byte(body(seen.N)))
-	}}, client.Options{Retry: quick(attempts)})
+	}}, client.Options{Retry: quick(attempts), Budget: &retry.Budget{Burst: -1}})
 	for i := range intents {
 		res, err := s.do(fmt.Sprint("n-", i), s.post("/v1/payments", fmt.Sprintf(`{"n":%d}`, i)))
 		s.must(keyring.StateUnknown, res, err)

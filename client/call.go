@@ -83,8 +83,16 @@ func (c *call) run(ctx context.Context) (keyring.Intent, error) {
 			return c.end(ctx, err)
 		}
 		c.intent = c.hold.Intent(ctx)
-		if c.intent.State != keyring.StateNeverSent || c.next(ctx, ctx, 0, 0).Action != retry.Sleep {
+		if c.intent.State != keyring.StateNeverSent {
 			return c.end(ctx, nil)
+		}
+		// Nothing came of it: what follows is a repeat like any other.
+		d := c.next(ctx, ctx, 0, 0)
+		if d.Action != retry.Sleep || !c.client.opts.Budget.Take() {
+			return c.end(ctx, nil)
+		}
+		if err := sleep(ctx, d.Wait); err != nil {
+			return c.end(ctx, err)
 		}
 	}
 }

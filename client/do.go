@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/samekey/samekey/internal/canon"
 	"github.com/samekey/samekey/keyring"
@@ -77,7 +78,9 @@ func (c *Client) Begin(ctx context.Context, ref keyring.Ref, req *http.Request) 
 	if err := c.allowed(ctx, in); err != nil {
 		return keyring.Intent{}, &Error{Op: "begin", Ref: in.Ref, Err: err}
 	}
-	c.tellBegun(ctx, in)
+	if in.State == keyring.StateNeverSent && len(in.Attempts) == 0 {
+		c.tellBegun(ctx, in)
+	}
 	return in, nil
 }
 
@@ -97,7 +100,7 @@ func (c *Client) Send(ctx context.Context, ref keyring.Ref) (*Result, error) {
 	}
 	in, err := c.get(ctx, ref)
 	if err != nil {
-		return nil, c.fail(ctx, "send", ref, err)
+		return nil, c.fail(ctx, "send", ref, c.unknown(ctx, ref, err))
 	}
 	return c.settle(ctx, "send", in, nil, canon.Taken{}, false)
 }
@@ -181,11 +184,16 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			case errors.Is(err, keyring.ErrNeedsInspection) && !looked && c.wantsLook(in.Outcome()):
 				looked = true
 				seen, lerr := c.ring.Inspect(ctx, in.Ref, c.opts.Inspector)
-				if lerr != nil {
-					return c.refresh(ctx, op, in, errors.Join(lerr, err))
+				switch {
+				case lerr == nil:
+					in = seen.Intent()
+					continue
+				case errors.Is(lerr, keyring.ErrStale), errors.Is(lerr, keyring.ErrHeld): // somebody else looked, or sends: go by that
+					if in, lerr = c.get(ctx, in.Ref); lerr == nil {
+						continue
+					}
 				}
-				in = seen.Intent()
-				continue
+				return c.refresh(ctx, op, in, errors.Join(lerr, err)) // the look's error first: it says when to look again
 			case errors.Is(err, keyring.ErrHeld):
 				waited = true
 				if in, err = c.wait(ctx, in); err != nil {
@@ -217,11 +225,19 @@ func ended(in keyring.Intent) bool {
 	return n > 0 && !in.Attempts[n-1].End.IsZero()
 }
 
-// sendable says whether this client may send an intent that is on record.
-func (c *Client) sendable(in keyring.Intent, taken canon.Taken, named bool) error {
+// mine says whether an intent is this client's to send and to look for.
+func (c *Client) mine(in keyring.Intent) error {
 	if in.Terms.Profile != c.profile.Name() {
 		return fmt.Errorf("%w: the intent was begun under profile %q, this client has %q; send it with a client whose profile has that name",
 			keyring.ErrInvalid, in.Terms.Profile, c.profile.Name())
+	}
+	return nil
+}
+
+// sendable says whether this client may send an intent that is on record.
+func (c *Client) sendable(in keyring.Intent, taken canon.Taken, named bool) error {
+	if err := c.mine(in); err != nil {
+		return err
 	}
 	own := len(taken.Names()) > 0
 	if len(in.Needs) > 0 && !own && c.opts.Authorize == nil {
@@ -264,6 +280,18 @@ func (c *Client) allowed(ctx context.Context, in keyring.Intent) error {
 	return nil
 }
 
+// unknown asks Options.Access about a ref that is not on record, so that
+// whoever may not see it cannot tell that from one that is.
+func (c *Client) unknown(ctx context.Context, ref keyring.Ref, err error) error {
+	if !errors.Is(err, keyring.ErrNotFound) {
+		return err
+	}
+	if denied := c.allowed(ctx, keyring.Intent{Ref: ref, State: keyring.StateNeverSent}); denied != nil {
+		return denied
+	}
+	return err
+}
+
 // accessError tells that Options.Access said no. It does not quote the cause:
 // whoever is turned away learns nothing by it.
 type accessError struct{ cause error }
@@ -285,6 +313,16 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	if err != nil {
 		cause = errors.Join(cause, err)
 	}
+	// What this call met counts beside what is on record: credentials that it
+	// lacks, terms or an identity under which sending again is not protected.
+	kinds := kindsOf(out)
+	if errors.Is(cause, ErrSignIn) {
+		out.NeedsSignIn = true
+	}
+	if errors.Is(cause, keyring.ErrNeedsInspection) && !out.NeedsInspection && !in.Final() {
+		out.NeedsInspection, out.NotBefore = true, time.Time{}
+		out.Next = "It may have taken effect, and as things are now sending it again is not protected; look at the provider."
+	}
 	res := &Result{Intent: in, Outcome: out, Answer: answer}
 	c.tellOutcome(ctx, in, out, cause)
 	if out.State == keyring.StateDone {
@@ -298,11 +336,7 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 			cause = errors.Join(cause, note)
 		}
 	}
-	kinds := kindsOf(out)
-	if errors.Is(cause, ErrSignIn) && !out.NeedsSignIn {
-		out.NeedsSignIn, res.Outcome.NeedsSignIn = true, true
-	}
-	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: cause, kinds: kinds}
+	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds}
 }
 
 // errUnlisted is a hint, not a failure: nothing depends on it.

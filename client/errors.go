@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -175,8 +176,9 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	e := &Error{Op: op, Ref: ref, Err: err, local: true}
-	if c.ring == nil || ref.Name == "" || errors.Is(err, keyring.ErrClosed) {
+	e := &Error{Op: op, Ref: ref, Err: because(ctx, err), local: true}
+	var denied accessError
+	if c.ring == nil || ref.Name == "" || errors.Is(err, keyring.ErrClosed) || errors.As(err, &denied) {
 		return e
 	}
 	in, gerr := c.get(context.WithoutCancel(ctx), ref)
@@ -203,4 +205,14 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 	}
 	e.kinds = kindsOf(e.Outcome)
 	return e
+}
+
+// because adds why ctx ended to an error that only says that it did: a caller
+// whose own context lives on is told that the client was closed.
+func because(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }

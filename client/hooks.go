@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/samekey/samekey/internal/clock"
 	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/retry"
 )
@@ -72,6 +73,9 @@ func (c *Client) tellAnswer(ctx context.Context, in keyring.Intent, v keyring.Ve
 	call1(ctx, c.opts.Hooks.Answer, e)
 	if in.State != keyring.StateDone && !in.NotBefore.IsZero() || d.Action == retry.Sleep {
 		e.Until, e.Reason = in.NotBefore, d.Reason
+		if e.Until.IsZero() {
+			e.Until = clock.Now(ctx).Wall // at once
+		}
 		call1(ctx, c.opts.Hooks.Waiting, e)
 	}
 }

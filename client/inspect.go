@@ -10,8 +10,10 @@ import (
 
 // Inspect asks Options.Inspector for a look at the provider's side and records
 // what it says; see [keyring.Ring.Inspect] for when it counts and for the
-// errors. It reports keyring.ErrInvalid where there is no inspector: for what a
-// person saw, call Inspect on [Client.Ring] with [keyring.Attest].
+// errors. It reports keyring.ErrInvalid where there is no inspector (for what a
+// person saw, call Inspect on [Client.Ring] with [keyring.Attest]) and for an
+// intent of another profile: what this client's inspector cannot find is no
+// word about another provider.
 func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspection, error) {
 	ctx, leave, err := c.enter(ctx)
 	if err != nil {
@@ -23,10 +25,15 @@ func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspecti
 	}
 	in, err := c.get(ctx, ref)
 	if err != nil {
-		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
+		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, c.unknown(ctx, ref, err))
 	}
 	if err := c.allowed(ctx, in); err != nil {
 		return keyring.Inspection{}, &Error{Op: "inspect", Ref: in.Ref, Err: err}
+	}
+	if in.State != keyring.StateDamaged && !in.Purged { // whose those were cannot be told; the ring refuses them
+		if err := c.mine(in); err != nil {
+			return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
+		}
 	}
 	seen, err := c.ring.Inspect(ctx, ref, c.opts.Inspector)
 	if err != nil {
@@ -50,14 +57,17 @@ func (c *Client) Rekey(ctx context.Context, seen keyring.Inspection, req *http.R
 		return keyring.Intent{}, c.fail(context.Background(), "rekey", ref, err)
 	}
 	defer leave()
+	if ref.Name == "" { // a zero one: let the ring say so
+		closeBody(req)
+		_, err := c.ring.Rekey(ctx, seen, keyring.Draft{})
+		return keyring.Intent{}, c.fail(ctx, "rekey", ref, err)
+	}
 	g, err := c.prepare(ctx, ref, req, false)
 	if err != nil {
 		return keyring.Intent{}, c.fail(ctx, "rekey", ref, err)
 	}
-	if ref.Name != "" {
-		if err := c.allowed(ctx, seen.Intent()); err != nil {
-			return keyring.Intent{}, &Error{Op: "rekey", Ref: ref, Err: err}
-		}
+	if err := c.allowed(ctx, seen.Intent()); err != nil {
+		return keyring.Intent{}, &Error{Op: "rekey", Ref: ref, Err: err}
 	}
 	if profile := seen.Intent().Terms.Profile; ref.Name != "" && profile != c.profile.Name() && profile != "" {
 		return keyring.Intent{}, c.fail(ctx, "rekey", ref, fmt.Errorf("%w: the intent was begun under profile %q, this client has %q", keyring.ErrInvalid, profile, c.profile.Name()))

@@ -10,6 +10,18 @@ import (
 	"github.com/samekey/samekey/keyring"
 )
 
+// sleep waits for d, or reports why ctx ended first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // errStillHeld makes the wait go on.
 var errStillHeld = errors.New("still held")
 
