@@ -43,6 +43,13 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stdout.WriteString("open\n")
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
+	if name, ok := strings.CutPrefix(what, "create "); ok {
+		if err := s.Create(background, record(name, 200), keyring.Limits{}); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(7)
+	}
 	_ = s.Close()
 	os.Exit(0)
 }
@@ -54,6 +61,17 @@ func childCommand(t *testing.T, what, dir string) *exec.Cmd {
 	return cmd
 }
 
+// runKilled runs a child that ends as a killed process does: nothing is
+// closed, and nothing deferred runs.
+func runKilled(t *testing.T, what, dir string) {
+	t.Helper()
+	out, err := childCommand(t, what, dir).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
+		t.Fatalf("the child that was to %q ended with %v: %s", what, err, out)
+	}
+}
+
 // TestCreationCutShort ends the process after each step of a creation. Neither
 // way of opening may take that for a loss.
 func TestCreationCutShort(t *testing.T) {
@@ -62,11 +80,7 @@ func TestCreationCutShort(t *testing.T) {
 	} {
 		t.Run(at, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "ring")
-			out, err := childCommand(t, "die at "+at, dir).CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-				t.Fatalf("the child ended with %v: %s", err, out)
-			}
+			runKilled(t, "die at "+at, dir)
 			for name, open := range map[string]func(string, *Options) (*Store, error){"Open": Open, "OpenOrCreate": OpenOrCreate} {
 				again := copyTree(t, dir)
 				s, err := open(again, nil)

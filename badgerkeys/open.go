@@ -298,6 +298,10 @@ func (s *Store) ready(id identity, was *closing, wasUnclean bool) error {
 	if !wasUnclean {
 		return nil
 	}
+	// Programs that are killed each time never come to merge in Close.
+	if err := s.flatten(); err != nil {
+		return err
+	}
 	err = s.blobs.sweep(func(name string) (named bool, err error) {
 		err = s.db.View(func(txn *badger.Txn) error {
 			named, err = has(txn, at(prefBlob, name))
@@ -330,8 +334,21 @@ func (s *Store) writeRing(id identity) error {
 	return nil
 }
 
-// manyTables is when Close merges: each opening leaves a table behind.
+// manyTables is when Close merges, and Open after an unclean end: each opening
+// leaves a table behind. Badger's own merging starts from eight tables on, but
+// up to a second after the open, which is more than many programs live.
 const manyTables = 24
+
+func (s *Store) flatten() error {
+	n := len(s.db.Tables())
+	if n <= manyTables {
+		return nil
+	}
+	if err := s.db.Flatten(1); err != nil {
+		return fmt.Errorf("badgerkeys: merging %d tables: %w", n, safe(err))
+	}
+	return nil
+}
 
 // Close waits for the writes that are under way, flushes what there is, and
 // lets go of the keyring. Calls that come later report [keyring.ErrClosed].
@@ -353,9 +370,9 @@ func (s *Store) close() error {
 	<-s.ended
 
 	var errs []error
-	if n := len(s.db.Tables()); n > manyTables && s.failed == nil {
-		if err := s.db.Flatten(1); err != nil {
-			errs = append(errs, fmt.Errorf("badgerkeys: merging %d tables: %w", n, safe(err)))
+	if s.failed == nil {
+		if err := s.flatten(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if err := s.db.Close(); err != nil {
