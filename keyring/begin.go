@@ -70,7 +70,7 @@ func (r *Ring) begin(ctx context.Context, ref Ref, d Draft, held bool) (e entry,
 	for {
 		e, err := r.match(ctx, normal, d, s)
 		if !errors.Is(err, ErrNotFound) {
-			return e, false, err
+			return e, err == nil && held && r.lostBegin(e), err
 		}
 		e, err = r.make(ctx, normal, d, s, held)
 		if !errors.Is(err, ErrExists) {
@@ -154,10 +154,23 @@ func (r *Ring) make(ctx context.Context, ref Ref, d Draft, s shape, held bool) (
 		rec.startRound(now)
 	}
 	e, err := r.create(ctx, rec, request)
-	if errors.Is(err, ErrFull) {
+	switch {
+	case errors.Is(err, ErrFull):
 		return e, r.full(ctx, ref, err)
+	case err != nil && held && !errors.Is(err, ErrExists):
+		r.lost.Store(rec.Hold.ID, struct{}{})
 	}
 	return e, err
+}
+
+// lostBegin says whether the hold on record is one of this ring's own whose
+// record was reported as failed, and so was never used. It says so once.
+func (r *Ring) lostBegin(e entry) bool {
+	if e.rec == nil || e.rec.Hold == nil {
+		return false
+	}
+	_, ok := r.lost.LoadAndDelete(e.rec.Hold.ID)
+	return ok
 }
 
 // full says what a full keyring is full of: how many are open in all, and which

@@ -28,6 +28,7 @@ type Hold struct {
 	entry    entry
 	attempt  int  // number of the attempt under way; 0: none
 	prepared bool // that attempt's start is on record, its key not yet handed out
+	unsent   int  // number of an attempt whose start may be on record, and whose key was not handed out
 	over     bool // given back, or taken over
 }
 
@@ -204,6 +205,7 @@ func (h *Hold) start(ctx context.Context) (Key, error) {
 			return Key{e.rec.current().Key}, nil
 		}
 		if !errors.Is(err, ErrStale) {
+			h.unsent = number
 			return Key{}, err
 		}
 		if err := h.reload(ctx); err != nil {
@@ -248,11 +250,14 @@ func (h *Hold) Left(ctx context.Context) time.Duration {
 }
 
 // slot finds the attempt under way in rec.
-func (h *Hold) slot(rec *record) *attempt {
+func (h *Hold) slot(rec *record) *attempt { return h.slotOf(rec, h.attempt) }
+
+// slotOf finds an attempt of this hold by its number.
+func (h *Hold) slotOf(rec *record, number int) *attempt {
 	for gi := range rec.Generations {
 		g := &rec.Generations[gi]
 		for i := range g.Attempts {
-			if a := &g.Attempts[i]; a.Number == h.attempt && a.Hold == h.id {
+			if a := &g.Attempts[i]; a.Number == number && a.Hold == h.id {
 				return a
 			}
 		}
@@ -395,7 +400,11 @@ func (h *Hold) Release(ctx context.Context) error {
 			if rec.Round != nil {
 				rec.Round.Over = true
 			}
-			if a := h.slot(rec); a != nil && h.prepared {
+			a := h.slotOf(rec, h.attempt)
+			if !h.prepared {
+				a = h.slotOf(rec, h.unsent)
+			}
+			if a != nil && a.End == nil {
 				end := stampOf(now)
 				a.End, a.Verdict = &end, storedVerdict{Kind: VerdictNotProcessed, Why: "given up before it was sent"}
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,10 @@ type Ring struct {
 	timer    Timer    // nil where the local clock judges leases
 	opts     Options
 	err      error // of the options; reported by every call
+
+	// lost has the ids of holds whose record was reported as failed. Should it
+	// turn up after all, the hold is known to have sent nothing.
+	lost sync.Map
 }
 
 // New returns a ring over store. A nil opts means the defaults. Options that

@@ -724,3 +724,84 @@ func TestACallersOwnKeyIsTaken(t *testing.T) {
 		t.Errorf("%v: %v", err, in.Key)
 	}
 }
+
+// blind loses the answers of writes and cannot be read either.
+type blind struct {
+	keyring.Store
+	on bool
+}
+
+func (b *blind) Create(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
+	err := b.Store.Create(ctx, rec, lim)
+	if b.on {
+		return errLost
+	}
+	return err
+}
+
+func (b *blind) Update(ctx context.Context, rec keyring.Record) error {
+	err := b.Store.Update(ctx, rec)
+	if b.on {
+		return errLost
+	}
+	return err
+}
+
+func (b *blind) Load(ctx context.Context, r keyring.Ref) (keyring.Record, error) {
+	if b.on {
+		return keyring.Record{}, errLost
+	}
+	return b.Store.Load(ctx, r)
+}
+
+func TestAHoldThatWasReportedAsFailedIsFoundAgain(t *testing.T) {
+	w := newWorld(t)
+	store := &blind{Store: w.store}
+	// The ref is looked for before it is written: all fails from the write on.
+	w.ring = keyring.New(&afterFirstLoad{store}, nil)
+	if _, _, err := w.ring.BeginHeld(w.ctx, ref, draft()); !errors.Is(err, errLost) {
+		t.Fatalf("%v", err)
+	}
+	store.on = false
+	_, h, err := w.ring.BeginHeld(w.ctx, ref, draft())
+	if err != nil || h == nil {
+		t.Fatalf("the ring's own unused hold is taken for another's: %v", err)
+	}
+	if _, again, err := w.ring.BeginHeld(w.ctx, ref, draft()); err != nil || again != nil {
+		t.Errorf("and given out twice: %v", err)
+	}
+	w.attempt(h, keyring.Verdict{Kind: keyring.VerdictDone}, keyring.After{})
+}
+
+// afterFirstLoad turns its store blind after one look.
+type afterFirstLoad struct{ *blind }
+
+func (a *afterFirstLoad) Load(ctx context.Context, r keyring.Ref) (keyring.Record, error) {
+	rec, err := a.blind.Load(ctx, r)
+	if errors.Is(err, keyring.ErrNotFound) {
+		a.on = true
+	}
+	return rec, err
+}
+
+func TestAStartThatWasReportedAsFailedSentNothing(t *testing.T) {
+	w := newWorld(t)
+	store := &blind{Store: w.store}
+	w.ring = keyring.New(store, nil)
+	if _, err := w.ring.Begin(w.ctx, ref, draft(func(d *keyring.Draft) { d.Terms.Dedup = keyring.DedupNone })); err != nil {
+		t.Fatal(err)
+	}
+	h := w.acquire()
+	store.on = true
+	if _, err := h.Start(w.ctx); !errors.Is(err, errLost) {
+		t.Fatalf("%v", err)
+	}
+	store.on = false
+	if err := h.Release(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if in := w.get(); in.State != keyring.StateNeverSent || in.HeldBy != "" {
+		t.Errorf("%s, held by %q", in.State, in.HeldBy)
+	}
+	w.acquire()
+}
