@@ -421,7 +421,11 @@ func TestAPurgedIntentIsAnsweredWithoutItsDetails(t *testing.T) {
 		e.restart(nil)
 		res, err = e.do("done", e.post("/pay", pay))
 		e.state(res, err, keyring.StateDone)
-		if res.Answer != nil || res.Response() != nil || !res.Intent.Purged || res.Outcome.Source != keyring.SourceRecord || res.Outcome.Verdict.EffectID == "" {
+		if resp := res.Response(); resp != nil {
+			resp.Body.Close()
+			t.Errorf("a response: %v", resp)
+		}
+		if res.Answer != nil || !res.Intent.Purged || res.Outcome.Source != keyring.SourceRecord || res.Outcome.Verdict.EffectID == "" {
 			t.Errorf("%+v, answer %v; want the effect's id and no answer", res.Outcome, res.Answer)
 		}
 		for name, is := range map[string]error{"refused": client.ErrRefused, "abandoned": client.ErrAbandoned} {

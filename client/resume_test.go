@@ -167,15 +167,7 @@ func TestResumeListsWhatCannotBeSentNow(t *testing.T) {
 		begin("sign in", func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") })
 		begin("fine", func(*http.Request) {})
 		begin("damaged", func(*http.Request) {})
-		rec, err := e.store.Load(e.ctx, keyring.Ref{Name: "damaged"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec.Data[len(rec.Data)/2] ^= 1
-		rec.Revision++
-		if err := e.store.Update(e.ctx, rec); err != nil {
-			t.Fatal(err)
-		}
+		e.damage(t, "damaged")
 		before := e.srv.Hits()
 
 		e.restart(nil)
