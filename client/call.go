@@ -199,6 +199,7 @@ func (c *call) act(ctx context.Context, cut *keyring.Verdict) (verdict keyring.V
 		return keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: its origin is not allowed"}, nil, err
 	}
 	c.signedIn = c.client.credentials(req)
+	c.client.awake(ctx)
 	*cut = keyring.Verdict{Why: "the attempt was cut short by a panic"}
 	reply := wire.Send(ctx, c.client.opts.Transport, wire.Request{
 		Method: req.Method, URL: req.URL.String(), Header: req.Header, Body: in.Request.Body,

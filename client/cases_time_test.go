@@ -178,6 +178,15 @@ func (m *machine) jump(d time.Duration) {
 	m.offset += d
 }
 
+// pooled is a transport that keeps connections, and counts how often they are
+// dropped.
+type pooled struct {
+	http.RoundTripper
+	dropped int
+}
+
+func (p *pooled) CloseIdleConnections() { p.dropped++ }
+
 // TestC67: across a sleep the monotonic clock stands still.
 func TestC67SleepAndSetClocks(t *testing.T) {
 	backoff := retry.Exponential{MinWait: 30 * time.Second, MaxWait: 30 * time.Second}
@@ -200,12 +209,17 @@ func TestC67SleepAndSetClocks(t *testing.T) {
 				terms := keyring.Terms{Dedup: keyring.DedupKey, Retention: c.retention}
 				e := start(t, withTerms(t, "POST /{rest...}", terms), nil, client.Options{Retry: backoff})
 				e.ctx = clock.With(e.ctx, m)
+				conns := &pooled{RoundTripper: e.opts.Transport}
+				e.restart(func(o *client.Options) { o.Transport = conns })
 				e.srv.Script(append([]clienttest.Fault{clienttest.LoseAnswer()}, c.after...)...)
 				began := time.Now()
 				time.AfterFunc(time.Second, func() { m.jump(c.jump) }) // during the wait
 				res, err := e.do("inv-7", e.post("/pay", pay))
 				e.state(res, err, c.want)
 				e.want(counts{c.hits, 1, 1, 1})
+				if slept := c.jump > 0 && c.hits > 1; (conns.dropped != 0) != slept || conns.dropped > 1 {
+					t.Errorf("idle connections were dropped %d times", conns.dropped)
+				}
 				if want := time.Duration(max(1, c.hits-1)) * 30 * time.Second; time.Since(began) != want {
 					t.Errorf("it took %v of the monotonic clock, want %v", time.Since(began), want)
 				}

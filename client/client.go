@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/samekey/samekey/internal/canon"
+	"github.com/samekey/samekey/internal/clock"
 	"github.com/samekey/samekey/internal/wire"
 	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/provider"
@@ -30,6 +32,7 @@ type Client struct {
 	stop    context.CancelCauseFunc
 
 	mu     sync.Mutex
+	seen   clock.Reading // at the latest attempt, see awake
 	calls  int
 	closed bool
 	idle   chan struct{} // made by Close; closed when calls reaches zero
@@ -162,4 +165,27 @@ func (c *Client) release() error {
 		c.own.CloseIdleConnections()
 	}
 	return nil
+}
+
+// asleep is by how much the wall clock may outrun the monotonic one before the
+// machine counts as having slept: as long as the client's own transport keeps an
+// idle connection.
+const asleep = 30 * time.Second
+
+// awake drops idle connections where the machine has slept since the latest
+// attempt: their timers stood still with the monotonic clock, but the other side
+// has closed them, and an attempt on a dead one ends in doubt. A wall clock that
+// was set forward costs no more than new connections.
+func (c *Client) awake(ctx context.Context) {
+	now := clock.Now(ctx)
+	c.mu.Lock()
+	last := c.seen
+	c.seen = now
+	c.mu.Unlock()
+	if last.Boot != now.Boot || now.Wall.Sub(last.Wall)-(now.Mono-last.Mono) < asleep {
+		return
+	}
+	if t, ok := c.opts.Transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 }
