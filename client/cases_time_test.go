@@ -231,6 +231,29 @@ func TestC67SleepAndSetClocks(t *testing.T) {
 	}
 }
 
+// The time of a round is that of the monotonic clock, and ends it.
+func TestC67TheTimeOfARoundIsNotUsedUpBySleeping(t *testing.T) {
+	for _, c := range []struct {
+		claim string
+		jump  time.Duration
+	}{{"awake", 0}, {"asleep for eight hours", 8 * time.Hour}, {"set back", -time.Hour}} {
+		t.Run(c.claim, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := boot()
+				e := start(t, dedup(t), nil, client.Options{
+					Retry: retry.Exponential{MinWait: 30 * time.Second, MaxWait: 30 * time.Second, MaxAttempts: 100, Budget: 95 * time.Second},
+				})
+				e.ctx = clock.With(e.ctx, m)
+				e.srv.Script(clienttest.Answer(503, clienttest.JSON(), nil).Forever())
+				time.AfterFunc(time.Second, func() { m.jump(c.jump) })
+				res, err := e.do("inv-7", e.post("/pay", pay))
+				e.state(res, err, keyring.StateUnknown)
+				e.want(counts{4, 0, 1, 1}) // at 0, 30, 60 and 90 seconds
+			})
+		})
+	}
+}
+
 // The rest of the kind: an age never decreases, whatever the wall clock does
 // after it was recorded, in this process or another.
 func TestC67TheAgeOfAKeyNeverDecreases(t *testing.T) {
