@@ -173,7 +173,7 @@ func (c *call) attempt(ctx context.Context) error {
 	recorded = true
 	in, err := c.hold.Finish(fctx, verdict, answer, after)
 	if err != nil {
-		return errors.Join(err, refused)
+		return join(err, refused)
 	}
 	c.intent = in
 	if verdict.Kind == keyring.VerdictDone {

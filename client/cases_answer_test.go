@@ -192,6 +192,10 @@ func TestC37AConflictIsATypedOutcome(t *testing.T) {
 // TestC65: the last reply thrown away when attempts run out. The long run over
 // sockets is in the root package.
 func TestC65TheLastAnswerIsKeptAndCanBeReadAgain(t *testing.T) {
+	synctest.Test(t, theLastAnswerIsKept)
+}
+
+func theLastAnswerIsKept(t *testing.T) {
 	e := start(t, dedup(t), &clienttest.Options{Fault: func(s clienttest.Seen) clienttest.Fault {
 		h := http.Header{"Content-Type": {"application/json"}, "Request-Id": {"r-" + string(rune('0'+s.N))}, "Set-Cookie": {"a=secret"}}
 		return clienttest.Answer(500, h, []byte(`{"code":"x"}`))

@@ -161,7 +161,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 	for {
 		if err := c.allowed(ctx, in); err != nil {
 			if hold != nil {
-				err = errors.Join(err, hold.Release(context.WithoutCancel(ctx)))
+				err = join(err, hold.Release(context.WithoutCancel(ctx)))
 			}
 			return nil, &Error{Op: op, Ref: in.Ref, Err: err}
 		}
@@ -193,7 +193,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 						continue
 					}
 				}
-				return c.refresh(ctx, op, in, errors.Join(lerr, err)) // the look's error first: it says when to look again
+				return c.refresh(ctx, op, in, join(lerr, err)) // the look's error first: it says when to look again
 			case errors.Is(err, keyring.ErrHeld):
 				waited = true
 				if in, err = c.wait(ctx, in); err != nil {
@@ -251,7 +251,7 @@ func (c *Client) sendable(in keyring.Intent, taken canon.Taken, named bool) erro
 func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, cause error) (*Result, error) {
 	now, err := c.get(context.WithoutCancel(ctx), in.Ref)
 	if err != nil {
-		return c.outcome(ctx, op, in, true, errors.Join(cause, err))
+		return c.outcome(ctx, op, in, true, join(cause, err))
 	}
 	if errors.Is(cause, keyring.ErrFinal) {
 		cause = nil
@@ -311,7 +311,7 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	}
 	answer, err := ParseAnswer(in.Answer)
 	if err != nil {
-		cause = errors.Join(cause, err)
+		cause = join(cause, err)
 	}
 	// What this call met counts beside what is on record: credentials that it
 	// lacks, terms or an identity under which sending again is not protected.
@@ -329,11 +329,11 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 		return res, nil
 	}
 	if in.Purged {
-		cause = errors.Join(cause, keyring.ErrPurged)
+		cause = join(cause, keyring.ErrPurged)
 	}
 	if out.NeedsInspection && in.Terms.Dedup == keyring.DedupNone && len(in.Attempts) > 0 {
 		if note := c.unlisted(in.Request); note != nil {
-			cause = errors.Join(cause, note)
+			cause = join(cause, note)
 		}
 	}
 	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds}

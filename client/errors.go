@@ -78,13 +78,35 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// reason is the text of the cause, without repeating the ref.
-func (e *Error) reason() string {
-	if ke, ok := e.Err.(*keyring.Error); ok { //nolint:errorlint // what is wrapped around it would be lost
-		return ke.Reason()
+// reason is the text of the cause on one line, without repeating the ref.
+func (e *Error) reason() string { return reasonOf(e.Err) }
+
+func reasonOf(err error) string {
+	switch err := err.(type) { //nolint:errorlint // what is wrapped around it would be lost
+	case *keyring.Error:
+		return err.Reason()
+	case *both:
+		return reasonOf(err.first) + "; " + reasonOf(err.second)
 	}
-	return e.Err.Error()
+	return err.Error()
 }
+
+// both is two errors that are met at once, the more telling first.
+type both struct{ first, second error }
+
+// join is like errors.Join for two, with a text on one line.
+func join(first, second error) error {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return &both{first, second}
+}
+
+func (b *both) Error() string   { return b.first.Error() + "; " + b.second.Error() }
+func (b *both) Unwrap() []error { return []error{b.first, b.second} }
 
 // Unwrap returns the sentinels that apply and the cause.
 func (e *Error) Unwrap() []error {

@@ -23,7 +23,8 @@ const atOnce = 4
 // Call it at start-up, before new work.
 //
 // An error of the listing itself is yielded with a nil Result. Ending the loop
-// early starts nothing more and waits for what is under way to be recorded.
+// early starts nothing more and waits for what is under way to be recorded; so
+// does [Client.Close], which must therefore not be called inside the loop.
 func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 	return func(yield func(*Result, error) bool) {
 		ctx, leave, err := c.enter(ctx)
@@ -38,8 +39,9 @@ func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 			return
 		}
 		type outcome struct {
-			res *Result
-			err error
+			res   *Result
+			err   error
+			panic any // of the application's code, to go on where it can be recovered from
 		}
 		out := make(chan outcome)
 		ended := make(chan struct{})
@@ -58,9 +60,13 @@ func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 							return
 						default:
 						}
-						res, err := c.settle(ctx, "resume", in, nil, canon.Taken{}, false)
+						var o outcome
+						func() {
+							defer func() { o.panic = recover() }()
+							o.res, o.err = c.settle(ctx, "resume", in, nil, canon.Taken{}, false)
+						}()
 						select {
-						case out <- outcome{res, err}:
+						case out <- o:
 						case <-ended:
 							return
 						}
@@ -72,6 +78,9 @@ func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 		defer workers.Wait()
 		defer close(ended)
 		for o := range out {
+			if o.panic != nil {
+				panic(o.panic)
+			}
 			if !yield(o.res, o.err) {
 				return
 			}

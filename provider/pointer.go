@@ -75,6 +75,24 @@ func look(body []byte, at ...[]pointer) *document {
 	return root
 }
 
+// lookCut reads the beginning of a body that was cut short, up to its last
+// comma, so that nothing is taken for whole that may go on. Two effects under
+// one key can show in it.
+func lookCut(body []byte, at []pointer) *document {
+	end := bytes.LastIndexByte(body, ',')
+	if end < 0 {
+		return nil
+	}
+	root := &document{}
+	for _, p := range at {
+		root.add(p)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body[:end]))
+	dec.UseNumber()
+	root.read(dec) // it ends in an error, as the body does
+	return root
+}
+
 func (d *document) add(p pointer) {
 	for _, name := range p {
 		next := d.members[name]

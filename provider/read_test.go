@@ -260,3 +260,27 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// C45: an endpoint that was listed by mistake shows a second effect under one
+// key, also where the first answer was cut short.
+func TestC45TheEffectOfACutAnswerIsReadAsFarAsItIsWhole(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"id":"s1","path":"/sch`:     "s1",
+		`{"id":"s1","path":"/a,b`:     "s1",
+		`{"id":"s1"`:                  "", // it may go on: nothing says that the member is over
+		`{"id":"s1,s2`:                "", // a comma within a string
+		`{"id":12,"x":`:               "12",
+		`{"id":12`:                    "",
+		`{"x":{"id":"no"},"id":"s1",`: "s1",
+		`{"id":"a","id":"b","x`:       "", // twice is no answer
+		`["id",`:                      "",
+		``:                            "",
+	} {
+		x := exchange("POST /charges", 201, "application/json", body)
+		x.Cut = true
+		v := shop(t).Read(x)
+		if v.Kind != keyring.VerdictDone || !v.Unreadable || v.EffectID != want {
+			t.Errorf("%s: %s, effect %q, unreadable %v; want done, %q", body, v.Kind, v.EffectID, v.Unreadable, want)
+		}
+	}
+}

@@ -122,6 +122,9 @@ func (c *compiled) judge(a answer) reading {
 		}
 		if r.EffectID == "" && (r.Kind == keyring.VerdictDone || r.Kind == keyring.VerdictPending) {
 			r.EffectID = a.doc.id(c.effectIDAt)
+			if r.EffectID == "" && r.Kind == keyring.VerdictDone && !a.whole {
+				r.EffectID = lookCut(a.Body, c.effectIDAt).id(c.effectIDAt)
+			}
 		}
 	}
 	return r

@@ -287,7 +287,7 @@ func TestC33ASignInPageIsNotTheProvider(t *testing.T) {
 
 func TestC35ACutAnswerIsDoneButUnreadable(t *testing.T) {
 	v := shop(t).Read(cut(exchange("POST /charges", 201, jsonT, `{"id":"c1","a`)))
-	if v.Kind != done || !v.Unreadable || v.EffectID != "" {
+	if v.Kind != done || !v.Unreadable || v.EffectID != "c1" {
 		t.Errorf("got %v, unreadable %v, effect %q", v.Kind, v.Unreadable, v.EffectID)
 	}
 }
