@@ -146,7 +146,6 @@ func (c *call) attempt(ctx context.Context) error {
 		return err
 	}
 	c.attempts++
-	c.client.tellAttempt(ctx, c.hold.Intent(ctx))
 	var (
 		verdict  = keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: a panic came before it"}
 		answer   []byte
@@ -160,6 +159,7 @@ func (c *call) attempt(ctx context.Context) error {
 			_, _ = c.hold.Finish(fctx, verdict, answer, keyring.After{}) // without it the lease ends in doubt
 		}
 	}()
+	c.client.tellAttempt(ctx, c.hold)
 	verdict, answer, refused = c.act(ctx, &verdict) // 2. the only line that touches the network
 
 	// 3. durable: what came of it, in a context of its own.

@@ -547,6 +547,9 @@ func TestAPanicOfTheApplicationsCodeIsRecorded(t *testing.T) {
 				return nil
 			}
 		}},
+		{"in a hook, before the sending", keyring.StateNeverSent, func(o *client.Options) {
+			o.Hooks = &client.Hooks{Attempt: func(context.Context, client.Event) { panic("boom") }}
+		}},
 		{"in the policy", keyring.StateUnknown, func(o *client.Options) { o.Retry = policy(func(retry.Progress) retry.Decision { panic("boom") }) }},
 	} {
 		t.Run(c.claim, func(t *testing.T) {

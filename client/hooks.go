@@ -60,7 +60,11 @@ func (c *Client) tellBegun(ctx context.Context, in keyring.Intent) {
 	call1(ctx, c.opts.Hooks.Begun, event(in))
 }
 
-func (c *Client) tellAttempt(ctx context.Context, in keyring.Intent) {
+func (c *Client) tellAttempt(ctx context.Context, h *keyring.Hold) {
+	if c.opts.Hooks.Attempt == nil { // an intent is a copy, body and all
+		return
+	}
+	in := h.Intent(ctx)
 	e := event(in)
 	e.Attempt = lastAttempt(in)
 	call1(ctx, c.opts.Hooks.Attempt, e)
