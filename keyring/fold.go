@@ -30,6 +30,7 @@ type facts struct {
 	laterSent   bool     // something was sent under a later key than the first effect's
 	present     *finding
 	other       *finding
+	turnedDown  *attempt // the first refusal
 	refused     *attempt // the first refusal that counts
 	sending     *attempt
 	already     *attempt
@@ -38,7 +39,7 @@ type facts struct {
 	last        *attempt // the last attempt with an end
 	doubt       *attempt // the last unclear, pending or already one
 	doubts      int      // attempts under this key that were not NotProcessed, nor cancelled
-	alreadyOpen bool     // the first Already came after doubt
+	alreadyOpen bool     // what is there already may be ours
 	noResend    *attempt // doubt that sending again cannot lift
 }
 
@@ -101,7 +102,9 @@ func (v view) facts() facts {
 	var f facts
 	ids := map[string]bool{}
 	current := len(v.rec.Generations) - 1
-	doubtBefore := false // in any generation, before the attempt at hand
+	// Doubt counts whether its attempt has the lower or the higher number: an
+	// attempt that was told late may have been overtaken by one which took effect.
+	doubtAny := false // in any generation
 	for gi := range v.rec.Generations {
 		g := &v.rec.Generations[gi]
 		absent := g.absentAfter()
@@ -140,22 +143,26 @@ func (v view) facts() facts {
 				if a.End != nil {
 					f.last = a
 				}
-				v.rows(&f, a, under, cancelled, doubtHere, doubtBefore)
+				v.rows(&f, a, under, cancelled)
 			}
-			if !cancelled && !under && kind.doubt() {
-				doubtHere, doubtBefore = true, true
+			if !cancelled && kind.doubt() { // one that is under way included
+				doubtHere, doubtAny = true, true
 			}
 		}
 		if doneHere {
 			f.doneGens++
 		}
+		if gi == current && !doubtHere && f.refused == nil {
+			f.refused = f.turnedDown
+		}
 	}
+	f.alreadyOpen = doubtAny
 	f.doneIDs = len(ids)
 	return f
 }
 
 // rows takes in one attempt under the current key.
-func (v view) rows(f *facts, a *attempt, under, cancelled, doubtHere, doubtBefore bool) {
+func (v view) rows(f *facts, a *attempt, under, cancelled bool) {
 	kind := a.Verdict.Kind
 	f.pending = nil
 	if under {
@@ -186,13 +193,15 @@ func (v view) rows(f *facts, a *attempt, under, cancelled, doubtHere, doubtBefor
 		}
 	case VerdictAlready:
 		if f.already == nil {
-			f.already, f.alreadyOpen = a, doubtBefore
+			f.already = a
 		}
 		f.doubt = a
 	case VerdictRefused:
-		kept := !a.Verdict.Front && v.terms.KeepsRefusals && v.terms.Dedup == DedupKey
-		if f.refused == nil && (!doubtHere || kept) {
+		if kept := !a.Verdict.Front && v.terms.KeepsRefusals && v.terms.Dedup == DedupKey; kept && f.refused == nil {
 			f.refused = a
+		}
+		if f.turnedDown == nil {
+			f.turnedDown = a
 		}
 	case VerdictNotProcessed, VerdictDone, VerdictUnclear, VerdictPending:
 	}

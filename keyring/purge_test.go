@@ -86,6 +86,13 @@ func TestWhatMayBePurged(t *testing.T) {
 			w.attempt(w.acquire(), done, keyring.After{})
 			w.clock.pass(2 * long)
 		}, 1},
+		{"the current key is still remembered", func(w *world) {
+			w.attempt(w.begun(draft()), keyring.Verdict{Kind: keyring.VerdictRefused}, keyring.After{})
+			w.rekey(w.refusal(), draft(terms(func(t *keyring.Terms) { t.Retention = 2 * long })))
+			w.terms.Retention = 2 * long
+			w.attempt(w.acquire(), done, keyring.After{})
+			w.clock.pass(long)
+		}, 0},
 		{"remembered for ever", ends(done, terms(func(t *keyring.Terms) { t.Retention = keyring.Forever })), 0},
 		{"retention unknown, an hour", func(w *world) {
 			w.attempt(w.begun(draft(terms(func(t *keyring.Terms) { t.Retention = 0 }))), done, keyring.After{})

@@ -125,6 +125,53 @@ func TestRuleARefusalSettlesDoubtOnlyWhereRefusalsAreKept(t *testing.T) {
 	}
 }
 
+// A refusal that is told late may have been overtaken by an attempt that took
+// effect: the numbers of attempts say nothing about when they were told.
+func TestRuleARefusalSettlesNoDoubtOfAnAttemptThatOvertookIt(t *testing.T) {
+	late := func(t *testing.T, d keyring.Draft, first, second keyring.Verdict) keyring.Intent {
+		w := newWorld(t)
+		h := w.begun(d)
+		if _, err := h.Start(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.pass(2 * time.Minute)
+		w.terms = d.Terms
+		other := w.acquire()
+		if _, err := other.Start(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		in, err := h.Finish(w.ctx, first, nil, keyring.After{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := first == refused && d.Terms.KeepsRefusals && d.Terms.Dedup == keyring.DedupKey; in.Final() != want {
+			t.Errorf("%s while another attempt is under way: %s", first.Kind, in.State)
+		}
+		if in, err = other.Finish(w.ctx, second, nil, keyring.After{}); err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	for _, c := range []struct {
+		claim         string
+		draft         keyring.Draft
+		first, second keyring.Verdict
+		want          keyring.State
+	}{
+		{"not kept", with(notKept), refused, doubt, keyring.StateUnknown},
+		{"not kept, nothing came of the other", with(notKept), refused, door, keyring.StateRefused},
+		{"kept", with(kept), refused, doubt, keyring.StateRefused},
+		{"from the front", with(kept), front, doubt, keyring.StateUnknown},
+		{"natural", with(natural), refused, doubt, keyring.StateUnknown},
+		{"what exists may be the other's", with(natural), already, doubt, keyring.StateUnknown},
+		{"what exists was there before", with(natural), already, door, keyring.StateRefused},
+	} {
+		if in := late(t, c.draft, c.first, c.second); in.State != c.want {
+			t.Errorf("%s: %s, want %s", c.claim, in.State, c.want)
+		}
+	}
+}
+
 func TestRuleAConflictMayBeOurOwnSuccess(t *testing.T) {
 	for _, before := range [][]keyring.Verdict{nil, {doubt}, {door}} {
 		w := newWorld(t)
