@@ -179,7 +179,7 @@ func (q *process) boot() {
 func (q *process) Session() string { return q.name }
 
 func (q *process) Gone(_ context.Context, name string) (bool, error) {
-	return q.p.provider.sessions && q.p.dead[name], nil
+	return q.p.sessions && q.p.dead[name], nil
 }
 
 // Update loses an answer or a write now and then.
