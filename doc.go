@@ -15,18 +15,19 @@
 //     its Client.Do and what it returns, and nothing else.
 //   - [github.com/samekey/samekey/badgerkeys] keeps the keyring in a
 //     directory of this machine.
-//   - [github.com/samekey/samekey/provider] has a profile of each provider:
-//     what it promises, and how long it remembers. Look up yours before you
-//     rely on a retry.
+//   - [github.com/samekey/samekey/provider] has profiles: what a provider
+//     promises, and how long it remembers. Stripe and Mastodon are there, and
+//     what describes yours. Look it up before you rely on a retry.
 //   - [github.com/samekey/samekey/keyring] has the rules, the states and the
 //     Store interface, for tools that list intents and for other stores.
 //   - [github.com/samekey/samekey/retry] says when another attempt is due.
 //
 // For tests, [github.com/samekey/samekey/client/clienttest] is a provider
-// that goes wrong in every way that providers do, and
+// that goes wrong in every way that providers do,
 // [github.com/samekey/samekey/keyring/keyringtest] has the contract of a
-// Store as tests.
+// Store as tests, and [github.com/samekey/samekey/provider/providertest] holds
+// a profile to exchanges.
 //
 // The directory docs has the words, the states, the promises with their
-// limits, and what to do about each error.
+// limits, the facts about providers, and what to do about each error.
 package samekey

@@ -17,6 +17,12 @@ import (
 // [Profile.Read] lists are understood, and the type that the draft's own
 // examples have (".../idempotency"). Other 409s are doubt.
 //
+// The profile's name is "draft", which is stored with each intent. A client with
+// a profile of another name does not send what was begun under this one: settle
+// what is open before moving to a [Spec], or give the Spec the Name "draft".
+// All that Draft describes has this name: Client.Resume of one server takes up
+// what is open at another, unless each has a scope or a keyring of its own.
+//
 // The retention is what the server publishes; zero means that it is unknown,
 // and keyring.Forever that keys are never forgotten. A negative retention, no
 // pattern or a bad one make a profile whose Err reports keyring.ErrInvalid. For
