@@ -126,7 +126,7 @@ func (s *Store) commit(group []*write) {
 		if s.failed != nil {
 			s.answer(w, s.failed)
 		} else if !s.try([]*write{w}) {
-			s.answer(w, errors.New("badgerkeys: the change cannot be written"))
+			s.answer(w, errors.New("the change cannot be written"))
 		}
 	}
 }
@@ -159,10 +159,13 @@ func (s *Store) try(group []*write) bool {
 			// Not acknowledged before the name of the file it went to is durable.
 			err = s.syncNewTables()
 		}
+		if err == nil {
+			err = s.witness.note(b.head)
+		}
 		if err != nil {
 			// What is on the disk is not known any more, and later changes would
 			// build on it.
-			s.failed = fmt.Errorf("badgerkeys: a write failed, so nothing more is written until the keyring is opened again: %w", safe(err))
+			s.failed = fmt.Errorf("a write failed, so nothing more is written until the keyring is opened again: %w", safe(err))
 			s.log.Error("a commit failed", "error", safeText(err))
 			for i, w := range group {
 				if results[i] == nil {
@@ -195,7 +198,7 @@ func refusal(err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("badgerkeys: reading the record: %w", safe(err))
+	return fmt.Errorf("reading the record: %w", safe(err))
 }
 
 // answer tells the caller of w what became of it. The blobs of a change that

@@ -76,7 +76,7 @@ func runKilled(t *testing.T, what, dir string) {
 // way of opening may take that for a loss.
 func TestCreationCutShort(t *testing.T) {
 	for _, at := range []string{
-		"prepared", "locked", "identity written", "directories made", "holder written", "database opened", "id written", "ready",
+		"prepared", "locked", "identity written", "directories made", "holder written", "database opened", "id written", "witness made", "ready",
 	} {
 		t.Run(at, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "ring")

@@ -246,11 +246,16 @@ func TestRolledBackDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, s)
-	remove(t, filepath.Join(dir, "badger"))
-	if err := os.Rename(filepath.Join(older, "badger"), filepath.Join(dir, "badger")); err != nil {
-		t.Fatal(err)
+	for _, part := range []struct{ name, text string }{
+		{"badger", "ends with change 2, and change 3 was acknowledged; changes missing: 1"},
+		{witnessFile, "ends with change 2, and it was closed with change 3; changes missing: 1"},
+	} {
+		remove(t, filepath.Join(dir, part.name))
+		if err := os.Rename(filepath.Join(older, part.name), filepath.Join(dir, part.name)); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, dir, keyring.ErrLost, part.text)
 	}
-	refused(t, dir, keyring.ErrLost, "closed with change 3")
 }
 
 // TestHarmless leaves behind what a killed process can, and what Badger can do
@@ -331,8 +336,9 @@ func TestLostTableOfLog(t *testing.T) {
 			_ = s.Close()
 			t.Fatalf("a database without the last %d of %d entries in its MANIFEST was opened", len(ends)-1-cut, tables)
 		}
-		if !strings.Contains(err.Error(), "does not name") && !strings.Contains(err.Error(), "is missing") && !strings.Contains(err.Error(), "that of keyring") && !strings.Contains(err.Error(), "closed with") {
-			t.Errorf("the error is %v", err)
+		wantErr(t, err, keyring.ErrLost)
+		if !strings.Contains(err.Error(), "changes missing: ") {
+			t.Errorf("the error %v does not say how many changes are missing", err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ const (
 	identityFile = "ring.json"
 	closedFile   = "closed.json"
 	holderFile   = "holder"
+	witnessFile  = "sequence"
 	lockFile     = "lock"
 	newSuffix    = ".new" // of a file that is about to take another one's place
 
@@ -41,11 +43,30 @@ const (
 // closing is what a clean Close leaves behind. Badger's files and the head
 // must be at least as far at the next open.
 type closing struct {
-	Ring     string           `json:"ring"`
-	Sequence uint64           `json:"sequence"`
-	Intents  uint64           `json:"intents"`
-	Open     uint64           `json:"open"`
-	Files    map[string]int64 `json:"files"` // of Badger: its tables, MANIFEST and KEYREGISTRY, with their sizes
+	Ring     string              `json:"ring"`
+	Sequence uint64              `json:"sequence"`
+	Intents  uint64              `json:"intents"`
+	Open     uint64              `json:"open"`
+	Files    map[string]fileMark `json:"files"` // of Badger, see files.marks
+	Sum      uint32              `json:"sum"`   // of the file, with zero in this place
+}
+
+// fileMark is what a file is known by.
+type fileMark struct {
+	Size int64  `json:"size"`
+	Sum  uint32 `json:"sum,omitempty"` // not of tables, which have checksums of their own
+}
+
+func (c *closing) head() head {
+	return head{sequence: c.Sequence, intents: c.Intents, open: c.Open}
+}
+
+// seal returns the content of the file.
+func (c closing) seal() (closing, error) {
+	c.Sum = 0
+	b, err := json.Marshal(c)
+	c.Sum = crc32.Checksum(b, castagnoli)
+	return c, err
 }
 
 func newIdentity() identity {
@@ -73,18 +94,26 @@ func readIdentity(dir string) (identity, error) {
 	return id, nil
 }
 
-// readClosing returns nil where there is none that can be used.
+// readClosing returns nil where there is none: the open is then rehearsed.
 func readClosing(dir, ring string) (*closing, error) {
-	b, err := os.ReadFile(filepath.Join(dir, closedFile))
+	path := filepath.Join(dir, closedFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, accessError("read", path, err)
 	}
-	var c closing
-	if json.Unmarshal(b, &c) != nil || c.Ring != ring {
-		return nil, nil //nolint:nilerr // as good as none: the open is then rehearsed
+	var c, sealed closing
+	err = json.Unmarshal(b, &c)
+	if err == nil {
+		sealed, err = c.seal()
+	}
+	if err != nil || sealed.Sum != c.Sum {
+		return nil, fmt.Errorf("%w: %s is damaged; find out by what. It repeats what the other files say: once you know that they are sound, remove it, and only it, and the next open checks all of them", keyring.ErrUnreadable, path)
+	}
+	if c.Ring != ring {
+		return nil, lost("%s is that of keyring %s, and the keyring here is %s", path, c.Ring, ring)
 	}
 	return &c, nil
 }

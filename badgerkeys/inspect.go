@@ -4,13 +4,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/badger/v4/y"
@@ -26,7 +31,8 @@ type files struct {
 	known   []string         // tables that the MANIFEST names
 	unknown []string         // tables that it does not name
 	others  []string         // all other files
-	sizes   map[string]int64 // of tables, MANIFEST and KEYREGISTRY
+	sizes   map[string]int64 // of tables, MANIFEST, KEYREGISTRY and the value log
+	version uint64           // the highest in the known tables
 	torn    bool             // the MANIFEST ends within an entry
 	logs    bool             // there are memtable logs that are not empty
 }
@@ -37,7 +43,7 @@ type files struct {
 func lookAt(dir string) (*files, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s is missing", keyring.ErrLost, dir)
+		return nil, lost("%s is missing", dir)
 	}
 	if err != nil {
 		return nil, accessError("read", dir, err)
@@ -64,14 +70,14 @@ func lookAt(dir string) (*files, error) {
 		case name == badger.ManifestFilename:
 			hasManifest = true
 			found.sizes[name] = info.Size()
-		case name == badger.KeyRegistryFileName:
+		case name == badger.KeyRegistryFileName, strings.HasSuffix(name, ".vlog"):
 			found.sizes[name] = info.Size()
 		case strings.HasSuffix(name, ".mem") && info.Size() > 0:
 			found.logs = true
 		}
 	}
 	if !hasManifest {
-		return nil, fmt.Errorf("%w: %s is missing", keyring.ErrLost, filepath.Join(dir, badger.ManifestFilename))
+		return nil, lost("%s is missing", filepath.Join(dir, badger.ManifestFilename))
 	}
 	manifest, merged, err := found.readManifest(dir)
 	if err != nil {
@@ -82,9 +88,11 @@ func lookAt(dir string) (*files, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: table %s is missing", keyring.ErrUnreadable, table.NewFilename(id, dir))
 		}
-		if err := checkTable(filepath.Join(dir, name)); err != nil {
+		version, err := checkTable(filepath.Join(dir, name))
+		if err != nil {
 			return nil, fmt.Errorf("%w: table %s: %w", keyring.ErrUnreadable, filepath.Join(dir, name), err)
 		}
+		found.version = max(found.version, version)
 		found.known = append(found.known, name)
 		delete(tables, id)
 	}
@@ -145,37 +153,58 @@ func mergedTables(manifest []byte) (map[uint64]bool, error) {
 	return merged, nil
 }
 
-// agree says whether the files are those that a clean Close has left.
-func (found *files) agree(c *closing) bool {
+// agree says whether the files are those that a clean Close has left, so that
+// Badger's open will do with them what it did before.
+func (found *files) agree(dir string, c *closing) (bool, error) {
 	if found.torn || found.logs || len(found.unknown) > 0 || len(found.sizes) != len(c.Files) {
-		return false
+		return false, nil
 	}
 	for name, size := range found.sizes {
-		if was, ok := c.Files[name]; !ok || was != size {
-			return false
+		if was, ok := c.Files[name]; !ok || was.Size != size {
+			return false, nil
 		}
 	}
-	return true
+	marks, err := found.marks(dir)
+	return err == nil && maps.Equal(marks, c.Files), err
 }
 
-// checkTable reads the end of a table as Badger does, which panics in a
+// marks returns what the files that an open reads are known by. After a clean
+// end, those that are no tables are small.
+func (found *files) marks(dir string) (map[string]fileMark, error) {
+	marks := make(map[string]fileMark)
+	for name, size := range found.sizes {
+		mark := fileMark{Size: size}
+		if _, isTable := table.ParseFileID(name); !isTable {
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				return nil, accessError("read", filepath.Join(dir, name), err)
+			}
+			mark.Sum = crc32.Checksum(b, castagnoli)
+		}
+		marks[name] = mark
+	}
+	return marks, nil
+}
+
+// checkTable checks what an open reads of a table, and returns the highest
+// version in it. It begins at the end as Badger does, which panics in a
 // goroutine of its own where the lengths there lead out of the file: checksum
 // length in the last four bytes, the checksum before it, before that the
 // length of the index, and the index.
-func checkTable(path string) error {
+func checkTable(path string) (version uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	end := info.Size()
 	take := func(n int64) ([]byte, error) {
 		if n <= 0 || n > end {
-			return nil, errors.New("it is cut short or damaged")
+			return nil, errCut
 		}
 		end -= n
 		b := make([]byte, n)
@@ -194,24 +223,83 @@ func checkTable(path string) error {
 	}
 	n, err := takeLength()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	sum, err := take(n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if n, err = takeLength(); err != nil {
-		return err
+		return 0, err
 	}
-	index, err := take(n)
+	content, err := take(n)
 	if err != nil {
+		return 0, err
+	}
+	if !matches(content, sum) {
+		return 0, errors.New("its index fails the checksum")
+	}
+	index := fb.GetRootAsTableIndex(content, 0)
+	for _, i := range blocksOfOpen(index) {
+		var block fb.BlockOffset
+		if !index.Offsets(&block, i) {
+			return 0, errCut
+		}
+		if err := checkBlock(f, int64(block.Offset()), int64(block.Len()), end); err != nil {
+			return 0, err
+		}
+	}
+	return index.MaxVersion(), nil
+}
+
+var errCut = errors.New("it is cut short or damaged")
+
+// blocksOfOpen returns the blocks of a table that an open reads: Badger reads
+// the last one, and we ask for the ring and the head. A key is in the last
+// block that begins before it, or at the beginning of the next one.
+func blocksOfOpen(index *fb.TableIndex) []int {
+	n := index.OffsetsLength()
+	blocks := []int{n - 1}
+	for _, key := range []string{keyRing, keyHead} {
+		next := sort.Search(n, func(i int) bool {
+			var block fb.BlockOffset
+			return index.Offsets(&block, i) && string(y.ParseKey(block.KeyBytes())) >= key
+		})
+		blocks = append(blocks, max(next-1, 0), min(next, n-1))
+	}
+	slices.Sort(blocks)
+	return slices.Compact(blocks)
+}
+
+// checkBlock checks a block of a table, which ends with its checksum and that
+// one's length.
+func checkBlock(f *os.File, at, n, end int64) error {
+	if n < 8 || at+n > end {
+		return errCut
+	}
+	b := make([]byte, n)
+	if _, err := f.ReadAt(b, at); err != nil {
 		return err
 	}
-	var want pb.Checksum
-	if proto.Unmarshal(sum, &want) != nil || y.VerifyChecksum(index, &want) != nil {
-		return errors.New("its index fails the checksum")
+	n -= 4
+	length := int64(binary.BigEndian.Uint32(b[n:]))
+	if length > n || !matches(b[:n-length], b[n-length:n]) {
+		return errors.New("a block of it fails the checksum")
 	}
 	return nil
+}
+
+func matches(content, checksum []byte) bool {
+	var want pb.Checksum
+	if proto.Unmarshal(checksum, &want) != nil {
+		return false
+	}
+	switch want.Algo {
+	case pb.Checksum_CRC32C, pb.Checksum_XXHash64:
+		return y.VerifyChecksum(content, &want) == nil
+	default: // Badger panics
+		return false
+	}
 }
 
 // contains says whether the database has all that is in a table which its
@@ -220,7 +308,7 @@ func checkTable(path string) error {
 // it was made from is still there; it may be cut short, which no table is that
 // was ever named.
 func contains(db *badger.DB, path string) (bool, error) {
-	if checkTable(path) != nil {
+	if _, err := checkTable(path); err != nil {
 		return true, nil //nolint:nilerr // see above
 	}
 	b, err := os.ReadFile(path)

@@ -39,8 +39,8 @@ type Options struct {
 // It reports, and then has changed nothing in dir:
 //
 //   - [keyring.ErrLost] if there is no keyring, if a part of it is missing, if
-//     it is another one than Options.RingID says, or if its database ends
-//     before the change that it was last closed with
+//     it is another one than Options.RingID says, or if its database lacks a
+//     change that was acknowledged; the text says how many are missing
 //   - [keyring.ErrUnreadable] if it is damaged, of another format, or may not
 //     be read by this user
 //   - [keyring.ErrBusy] if another process has it open, or this one
@@ -49,13 +49,19 @@ type Options struct {
 //     enter it
 //
 // A keyring whose creation was cut short is completed.
-func Open(dir string, o *Options) (*Store, error) { return open(dir, o, false) }
+func Open(dir string, o *Options) (*Store, error) {
+	s, err := open(dir, o, false)
+	return s, named(err)
+}
 
 // OpenOrCreate is as [Open], and creates a keyring if dir is missing or empty.
 // An empty directory gets mode 0700. A directory with files in it that are not
 // a keyring's is [keyring.ErrInvalid]; one with only part of a keyring is
 // [keyring.ErrLost].
-func OpenOrCreate(dir string, o *Options) (*Store, error) { return open(dir, o, true) }
+func OpenOrCreate(dir string, o *Options) (*Store, error) {
+	s, err := open(dir, o, true)
+	return s, named(err)
+}
 
 // step is called after each step of a creation; tests end the process there.
 var step = func(name string) {}
@@ -141,8 +147,8 @@ func present(dir string, create bool) (bool, error) {
 	for _, e := range entries {
 		switch name := e.Name(); name {
 		case lockFile, holderFile, holderFile + newSuffix, identityFile + newSuffix: // of a creation that has just begun
-		case "badger", "blobs", closedFile:
-			return false, fmt.Errorf("%w: %s is missing, and %s is there", keyring.ErrLost, filepath.Join(dir, identityFile), name)
+		case "badger", "blobs", closedFile, witnessFile:
+			return false, lost("%s is missing, and %s is there", filepath.Join(dir, identityFile), name)
 		default:
 			foreign = name
 		}
@@ -197,11 +203,23 @@ func openLocked(dir, ring string, create bool, log *slog.Logger) (_ *Store, err 
 	if err != nil {
 		return nil, accessError("read", dir, err)
 	}
-	was, err := readClosing(dir, id.Ring)
-	if err != nil {
-		return nil, accessError("read", filepath.Join(dir, closedFile), err)
+	reached := &progress{}
+	if reached.closed, err = readClosing(dir, id.Ring); err != nil {
+		return nil, err
 	}
-	if err := s.inspect(id, was, wasUnclean); err != nil {
+	if id.State == ready {
+		var h head
+		if s.witness, h, err = openWitness(dir, id.Ring); err != nil {
+			return nil, err
+		}
+		reached.acknowledged = &h
+	}
+	defer func() {
+		if err != nil && s.witness != nil {
+			err = errors.Join(err, s.witness.close(false))
+		}
+	}()
+	if err := s.inspect(id, reached, wasUnclean); err != nil {
 		return nil, err
 	}
 
@@ -224,11 +242,11 @@ func openLocked(dir, ring string, create bool, log *slog.Logger) (_ *Store, err 
 		}
 	}()
 	if s.db, err = openBadger(badgerOptions(s.badgerDir(), log)); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", keyring.ErrUnreadable, s.badgerDir(), err)
+		return nil, fmt.Errorf("%w: %s: %w", keyring.ErrUnreadable, s.badgerDir(), errors.Join(err, restrictFiles(s.badgerDir())))
 	}
 	step("database opened")
-	if err := s.ready(id, was, wasUnclean); err != nil {
-		return nil, errors.Join(err, s.db.Close())
+	if err := s.ready(id, reached, wasUnclean); err != nil {
+		return nil, errors.Join(err, s.db.Close(), restrictFiles(s.badgerDir()))
 	}
 	return s, nil
 }
@@ -236,23 +254,25 @@ func openLocked(dir, ring string, create bool, log *slog.Logger) (_ *Store, err 
 func (s *Store) badgerDir() string { return filepath.Join(s.dir, "badger") }
 
 // inspect checks Badger's files before Badger sees them.
-func (s *Store) inspect(id identity, was *closing, wasUnclean bool) error {
+func (s *Store) inspect(id identity, reached *progress, wasUnclean bool) error {
 	if id.State == creating {
 		if isYoung, err := young(s.badgerDir()); err != nil || isYoung {
 			return err
 		}
 	} else if _, err := os.Stat(s.blobs.dir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is missing", keyring.ErrLost, s.blobs.dir)
+		return lost("%s is missing", s.blobs.dir)
 	}
 	found, err := lookAt(s.badgerDir())
 	if err != nil {
 		return err
 	}
-	if !wasUnclean && was != nil && found.agree(was) {
-		return nil
+	if was, last := reached.closed, reached.acknowledged; !wasUnclean && was != nil && last != nil && *last == was.head() {
+		if same, err := found.agree(s.badgerDir(), was); err != nil || same {
+			return err
+		}
 	}
 	s.log.Info("the keyring was not closed cleanly; checking it", "dir", s.dir)
-	return rehearse(s.dir, found, id, was, s.log)
+	return rehearse(s.dir, found, id, reached, s.log)
 }
 
 // makeDirs makes the directories of a new keyring, where they are not there.
@@ -267,15 +287,15 @@ func (s *Store) makeDirs() error {
 }
 
 // ready takes the opened database into use, and completes a creation.
-func (s *Store) ready(id identity, was *closing, wasUnclean bool) error {
-	h, fresh, err := verify(s.db, id, was, s.badgerDir())
+func (s *Store) ready(id identity, reached *progress, wasUnclean bool) error {
+	h, fresh, err := verify(s.db, id, reached, s.badgerDir())
 	if err != nil {
 		return err
 	}
 	s.head = h
 	if fresh {
 		if err := s.writeRing(id); err != nil {
-			return fmt.Errorf("badgerkeys: writing the keyring's id: %w", safe(err))
+			return fmt.Errorf("writing the keyring's id: %w", safe(err))
 		}
 		step("id written")
 	}
@@ -289,6 +309,10 @@ func (s *Store) ready(id identity, was *closing, wasUnclean bool) error {
 		return accessError("prepare", s.badgerDir(), err)
 	}
 	if id.State == creating {
+		if s.witness, err = makeWitness(s.dir, s.ringID, s.head); err != nil {
+			return accessError("write to", s.dir, err)
+		}
+		step("witness made")
 		id.State = ready
 		if err := replaceFile(filepath.Join(s.dir, identityFile), id); err != nil {
 			return accessError("write to", s.dir, err)
@@ -310,7 +334,7 @@ func (s *Store) ready(id identity, was *closing, wasUnclean bool) error {
 		return named, err
 	})
 	if err != nil {
-		return fmt.Errorf("badgerkeys: looking for blobs that nothing names: %w", safe(err))
+		return fmt.Errorf("looking for blobs that nothing names: %w", safe(err))
 	}
 	return nil
 }
@@ -345,7 +369,7 @@ func (s *Store) flatten() error {
 		return nil
 	}
 	if err := s.db.Flatten(1); err != nil {
-		return fmt.Errorf("badgerkeys: merging %d tables: %w", n, safe(err))
+		return fmt.Errorf("merging %d tables: %w", n, safe(err))
 	}
 	return nil
 }
@@ -354,7 +378,10 @@ func (s *Store) flatten() error {
 // lets go of the keyring. Calls that come later report [keyring.ErrClosed].
 // To close again is harmless and reports the same.
 func (s *Store) Close() error {
-	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	if err := s.usable(); err != nil {
+		return named(err)
+	}
+	s.closeOnce.Do(func() { s.closeErr = named(s.close()) })
 	return s.closeErr
 }
 
@@ -376,12 +403,17 @@ func (s *Store) close() error {
 		}
 	}
 	if err := s.db.Close(); err != nil {
-		errs = append(errs, fmt.Errorf("badgerkeys: closing the database: %w", safe(err)))
+		errs = append(errs, fmt.Errorf("closing the database: %w", safe(err)))
 	}
 	// After a failure the holder file stays, so that the next open checks.
-	if len(errs) == 0 && s.failed == nil {
+	clean := len(errs) == 0 && s.failed == nil
+	if err := s.witness.close(clean); err != nil {
+		errs = append(errs, fmt.Errorf("closing the witness: %w", err))
+		clean = false
+	}
+	if clean {
 		if err := s.sealClosing(); err != nil {
-			errs = append(errs, fmt.Errorf("badgerkeys: noting the clean end: %w", err))
+			errs = append(errs, fmt.Errorf("noting the clean end: %w", err))
 		}
 	}
 	return errors.Join(append(errs, s.lock.release())...)
@@ -399,13 +431,20 @@ func (s *Store) sealClosing() error {
 	if err != nil {
 		return err
 	}
-	err = replaceFile(filepath.Join(s.dir, closedFile), closing{
+	marks, err := found.marks(s.badgerDir())
+	if err != nil {
+		return err
+	}
+	sealed, err := closing{
 		Ring:     s.ringID,
 		Sequence: s.head.sequence,
 		Intents:  s.head.intents,
 		Open:     s.head.open,
-		Files:    found.sizes,
-	})
+		Files:    marks,
+	}.seal()
+	if err == nil {
+		err = replaceFile(filepath.Join(s.dir, closedFile), sealed)
+	}
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ const (
 //
 // Tables never change, so links to them will do; the copy runs without
 // merging, which would empty a table before it removes it.
-func rehearse(dir string, found *files, id identity, was *closing, log *slog.Logger) (err error) {
+func rehearse(dir string, found *files, id identity, reached *progress, log *slog.Logger) (err error) {
 	aside, err := os.MkdirTemp(dir, asidePrefix) // with mode 0700
 	if err != nil {
 		return accessError("write to", dir, err)
@@ -60,17 +60,25 @@ func rehearse(dir string, found *files, id identity, was *closing, log *slog.Log
 	// Reads each table, and says which is damaged. (The modes that check while
 	// reading drop a damaged table's keys in silence, or panic.)
 	o.ChecksumVerificationMode = options.OnTableRead
+	// What Badger says names the copy, which is gone when it is read.
+	unreadable := func(err error) error {
+		text := strings.ReplaceAll(err.Error(), aside, from)
+		return fmt.Errorf("%w: %s: %s; "+whatNow, keyring.ErrUnreadable, from, text)
+	}
 	db, err := openBadger(o)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", keyring.ErrUnreadable, from, err)
+		return unreadable(err)
 	}
 	defer func() {
 		if closeErr := db.Close(); err == nil && closeErr != nil {
-			err = fmt.Errorf("%w: %s: %w", keyring.ErrUnreadable, from, closeErr)
+			err = unreadable(closeErr)
 		}
 	}()
-	h, fresh, err := verify(db, id, was, from)
+	h, fresh, err := verify(db, id, reached, from)
 	if err != nil || fresh {
+		return err
+	}
+	if err := checkLogs(db, found.version, from); err != nil {
 		return err
 	}
 	for _, name := range found.unknown {
@@ -79,7 +87,7 @@ func rehearse(dir string, found *files, id identity, was *closing, log *slog.Log
 			return fmt.Errorf("%w: table %s: %w", keyring.ErrUnreadable, filepath.Join(from, name), err)
 		}
 		if !whole {
-			return fmt.Errorf("%w: table %s has records, and the MANIFEST does not name it", keyring.ErrLost, filepath.Join(from, name))
+			return lost("table %s has records, and the MANIFEST does not name it", filepath.Join(from, name))
 		}
 	}
 	for _, c := range []struct {
@@ -92,16 +100,47 @@ func rehearse(dir string, found *files, id identity, was *closing, log *slog.Log
 			return err
 		}
 		if n != c.want {
-			return fmt.Errorf("%w: %s has %d %s where %d were counted", keyring.ErrLost, from, n, c.what, c.want)
+			return lost("%s has %d %s where %d were counted", from, n, c.what, c.want)
 		}
 	}
 	return nil
 }
 
+// progress is how far the database must have got.
+type progress struct {
+	closed       *closing // nil: the last end was not a clean one
+	acknowledged *head    // nil: of a creation that was cut short
+}
+
+// check compares the head of the database with it.
+func (p *progress) check(h head, path string) error {
+	if p.acknowledged != nil {
+		if err := compare(h, *p.acknowledged, path, "change %d was acknowledged"); err != nil {
+			return err
+		}
+	}
+	if p.closed != nil {
+		return compare(h, p.closed.head(), path, "it was closed with change %d")
+	}
+	return nil
+}
+
+// compare reports ErrLost for a database that ends before a mark, or is
+// another one at the same change. A later change is one of after that.
+func compare(h, mark head, path, what string) error {
+	if h.sequence < mark.sequence {
+		return lost("%s ends with change %d, and "+what+"; changes missing: %d", path, h.sequence, mark.sequence, mark.sequence-h.sequence)
+	}
+	if h.sequence == mark.sequence && h != mark {
+		return lost("%s has %d intents (%d open), and "+what+" when there were %d (%d)", path, h.intents, h.open, mark.sequence, mark.intents, mark.open)
+	}
+	return nil
+}
+
 // verify compares what the database says of itself with the identity and the
-// last clean end. fresh means that a creation was cut short before the
-// database said anything.
-func verify(db *badger.DB, id identity, was *closing, path string) (h head, fresh bool, err error) {
+// progress. fresh means that a creation was cut short before the database said
+// anything.
+func verify(db *badger.DB, id identity, reached *progress, path string) (h head, fresh bool, err error) {
 	ring, err := value(db, []byte(keyRing))
 	switch {
 	case errors.Is(err, badger.ErrKeyNotFound):
@@ -109,18 +148,24 @@ func verify(db *badger.DB, id identity, was *closing, path string) (h head, fres
 		if err != nil {
 			return head{}, false, err
 		}
-		if id.State == creating && len(found) == 0 {
-			return head{}, true, nil
+		if len(found) > 0 {
+			return head{}, false, lost("the database in %s is not that of keyring %s", path, id.Ring)
 		}
-		return head{}, false, fmt.Errorf("%w: the database in %s is not that of keyring %s", keyring.ErrLost, path, id.Ring)
+		if id.State != creating {
+			err = reached.check(head{}, path)
+			if err == nil {
+				err = lost("the database in %s is empty", path)
+			}
+		}
+		return head{}, err == nil, err
 	case err != nil:
 		return head{}, false, fmt.Errorf("%w: the keyring's id in %s: %w", keyring.ErrUnreadable, path, safe(err))
 	case string(ring) != id.Ring:
-		return head{}, false, fmt.Errorf("%w: the database in %s is that of keyring %q, not %s", keyring.ErrLost, path, ring, id.Ring)
+		return head{}, false, lost("the database in %s is that of keyring %q, not %s", path, ring, id.Ring)
 	}
 	b, err := value(db, []byte(keyHead))
 	if errors.Is(err, badger.ErrKeyNotFound) {
-		return head{}, false, fmt.Errorf("%w: the counts in %s are gone", keyring.ErrLost, path)
+		return head{}, false, lost("the counts in %s are gone", path)
 	}
 	if err == nil {
 		h, err = decodeHead(b)
@@ -128,15 +173,54 @@ func verify(db *badger.DB, id identity, was *closing, path string) (h head, fres
 	if err != nil {
 		return head{}, false, fmt.Errorf("%w: the counts in %s: %w", keyring.ErrUnreadable, path, safe(err))
 	}
-	if was == nil {
-		return h, false, nil
+	return h, false, reached.check(h, path)
+}
+
+// checkLogs reports ErrLost if changes are missing between two that are there.
+// There can be two logs at a time, the older one being made into a table, and
+// where the older one is damaged, the head comes from the newer one and shows
+// nothing. Each change has left a head, and none of those from logs has been
+// merged away: so they must follow one another, up to the tables that were
+// there before, whose highest version is given.
+func checkLogs(db *badger.DB, version uint64, path string) error {
+	return db.View(func(txn *badger.Txn) error {
+		o := badger.DefaultIteratorOptions
+		o.PrefetchValues = false
+		o.AllVersions = true
+		o.Prefix = []byte(keyHead)
+		heads := txn.NewIterator(o) // the latest first
+		defer heads.Close()
+		var later uint64
+		for heads.Rewind(); heads.Valid(); heads.Next() {
+			h, err := headOf(heads.Item())
+			if err != nil {
+				return fmt.Errorf("%w: the counts in %s: %w", keyring.ErrUnreadable, path, safe(err))
+			}
+			if later > h.sequence+1 {
+				return lost("%s has change %d, and change %d after it; changes missing: %d", path, h.sequence, later, later-h.sequence-1)
+			}
+			if heads.Item().Version() <= version {
+				return nil
+			}
+			later = h.sequence
+		}
+		if later > 1 {
+			return lost("%s begins with change %d; changes missing: %d", path, later, later-1)
+		}
+		return nil
+	})
+}
+
+func headOf(item *badger.Item) (head, error) {
+	sealed, err := item.ValueCopy(nil)
+	if err != nil {
+		return head{}, err
 	}
-	// A later sequence is one of after that close.
-	if h.sequence < was.Sequence || h.sequence == was.Sequence && (h.intents != was.Intents || h.open != was.Open) {
-		return head{}, false, fmt.Errorf("%w: %s ends with change %d (%d intents), it was closed with change %d (%d intents)",
-			keyring.ErrLost, path, h.sequence, h.intents, was.Sequence, was.Intents)
+	b, err := unseal([]byte(keyHead), sealed)
+	if err != nil {
+		return head{}, err
 	}
-	return h, false, nil
+	return decodeHead(b)
 }
 
 // value returns a value without its checksum, or errDamaged.

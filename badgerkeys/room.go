@@ -55,11 +55,11 @@ func (r *room) check(n uint64) error {
 func (r *room) look() error {
 	free, err := diskFree(r.dir)
 	if err != nil {
-		return fmt.Errorf("badgerkeys: looking for free space: %w", err)
+		return fmt.Errorf("looking for free space: %w", err)
 	}
 	tables, err := tableBytes(filepath.Join(r.dir, "badger"))
 	if err != nil {
-		return fmt.Errorf("badgerkeys: looking for free space: %w", err)
+		return fmt.Errorf("looking for free space: %w", err)
 	}
 	need := max(reserve, tables+reserveMore)
 	r.left = free - min(free, need)

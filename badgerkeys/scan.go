@@ -32,7 +32,7 @@ func (s *Store) Scan(ctx context.Context, q keyring.Query) iter.Seq2[keyring.Rec
 			case errors.Is(err, keyring.ErrNotFound):
 				continue // deleted meanwhile, or does not fit any more
 			case err != nil:
-				yield(keyring.Record{}, err)
+				yield(keyring.Record{}, named(err))
 				return
 			}
 			if !yield(rec, nil) {
@@ -131,7 +131,7 @@ func keys(db *badger.DB, prefix, from []byte, n int) ([][]byte, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("badgerkeys: listing: %w", safe(err))
+		return nil, fmt.Errorf("listing: %w", safe(err))
 	}
 	return found, nil
 }
@@ -196,7 +196,7 @@ func (s *Store) openNow(ctx context.Context) ([]string, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("badgerkeys: listing open intents: %w", safe(err))
+			return nil, fmt.Errorf("listing open intents: %w", safe(err))
 		}
 		s.openRefs.refs = refs
 	}

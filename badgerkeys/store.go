@@ -28,6 +28,7 @@ type Store struct {
 	db      *badger.DB
 	blobs   blobs
 	lock    *dirLock
+	witness *witness
 	watch   watch
 	room    room
 
@@ -57,10 +58,18 @@ var (
 
 // RingID returns the keyring's identity, which it has kept since it was
 // created. A program that remembers it can ask for it with [Options].RingID.
-func (s *Store) RingID() string { return s.ringID }
+func (s *Store) RingID() string {
+	if s == nil {
+		return ""
+	}
+	return s.ringID
+}
 
 // enter begins a call. If it returns nil, the caller calls leave.
 func (s *Store) enter(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -77,41 +86,37 @@ func (s *Store) leave() { s.life.RUnlock() }
 // Create implements [keyring.Store]. It reports [keyring.ErrInvalid] for a
 // record that is not in the form that the contract asks for.
 func (s *Store) Create(ctx context.Context, rec keyring.Record, lim keyring.Limits) error {
-	ref, err := checkRecord(rec)
-	if err != nil {
-		return err
-	}
 	if rec.Revision != 1 {
-		return fmt.Errorf("%w: a new record has revision 1, not %d", keyring.ErrInvalid, rec.Revision)
+		return named(fmt.Errorf("%w: a new record has revision 1, not %d", keyring.ErrInvalid, rec.Revision))
 	}
-	return s.write(ctx, rec, change{kind: changeCreate, ref: ref, limits: lim})
+	return named(s.write(ctx, rec, change{kind: changeCreate, limits: lim}))
 }
 
 // Update implements [keyring.Store]. A record that is damaged reads as stale:
 // nothing replaces what is not known.
 func (s *Store) Update(ctx context.Context, rec keyring.Record) error {
-	ref, err := checkRecord(rec)
-	if err != nil {
-		return err
-	}
-	return s.write(ctx, rec, change{kind: changeUpdate, ref: ref, keep: rec.Request == nil})
+	return named(s.write(ctx, rec, change{kind: changeUpdate, keep: rec.Request == nil}))
 }
 
 // Delete implements [keyring.Store]. A record that is damaged reads as stale.
 func (s *Store) Delete(ctx context.Context, ref keyring.Ref, revision uint64) error {
 	key, ok := refKey(ref)
 	if err := s.enter(ctx); err != nil {
-		return err
+		return named(err)
 	}
 	if !ok {
 		s.leave()
-		return keyring.ErrNotFound
+		return named(keyring.ErrNotFound)
 	}
-	return s.submit(&write{ctx: ctx, change: change{kind: changeDelete, ref: key, revision: revision}})
+	return named(s.submit(&write{ctx: ctx, change: change{kind: changeDelete, ref: key, revision: revision}}))
 }
 
-// write makes the parts of rec and submits the change.
+// write checks rec, makes its parts and submits the change.
 func (s *Store) write(ctx context.Context, rec keyring.Record, c change) error {
+	var err error
+	if c.ref, err = checkRecord(rec); err != nil {
+		return err
+	}
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -155,7 +160,7 @@ func (s *Store) parts(w *write, rec keyring.Record) error {
 			if err := s.blobs.remove(w.blobs); err != nil {
 				s.log.Warn("blobs could not be removed", "error", err)
 			}
-			return fmt.Errorf("badgerkeys: writing a blob: %w", err)
+			return fmt.Errorf("writing a blob: %w", err)
 		}
 		*p.to = made
 	}
@@ -196,14 +201,15 @@ func checkRecord(rec keyring.Record) (string, error) {
 // Load implements [keyring.Store].
 func (s *Store) Load(ctx context.Context, ref keyring.Ref) (keyring.Record, error) {
 	if err := s.enter(ctx); err != nil {
-		return keyring.Record{}, err
+		return keyring.Record{}, named(err)
 	}
 	defer s.leave()
 	key, ok := refKey(ref)
 	if !ok {
-		return keyring.Record{}, keyring.ErrNotFound
+		return keyring.Record{}, named(keyring.ErrNotFound)
 	}
-	return s.load(ref, key)
+	rec, err := s.load(ref, key)
+	return rec, named(err)
 }
 
 // load reads a record with its parts. A part that is missing or damaged is nil.
@@ -239,7 +245,7 @@ func (s *Store) read(ref keyring.Ref, key string) (rec keyring.Record, now *stor
 		return err
 	})
 	if err != nil {
-		return keyring.Record{}, nil, false, fmt.Errorf("badgerkeys: reading %s: %w", ref, safe(err))
+		return keyring.Record{}, nil, false, fmt.Errorf("reading %s: %w", ref, safe(err))
 	}
 	if now == nil {
 		return keyring.Record{}, nil, false, keyring.ErrNotFound
@@ -264,7 +270,7 @@ func (s *Store) read(ref keyring.Ref, key string) (rec keyring.Record, now *stor
 		case errors.Is(err, errDamaged):
 			whole = false
 		case err != nil:
-			return keyring.Record{}, nil, false, fmt.Errorf("badgerkeys: reading a blob of %s: %w", ref, err)
+			return keyring.Record{}, nil, false, fmt.Errorf("reading a blob of %s: %w", ref, err)
 		}
 		*p.to = content
 	}
@@ -302,14 +308,19 @@ func has(txn *badger.Txn, key []byte) (bool, error) {
 }
 
 // Session implements [keyring.Sessions].
-func (s *Store) Session() string { return s.session }
+func (s *Store) Session() string {
+	if s == nil {
+		return ""
+	}
+	return s.session
+}
 
 // Gone implements [keyring.Sessions]. Nobody else can have the keyring open
 // while this process holds its lock, so each session but this one has ended.
 // An empty name is nobody's, and nothing is known about it.
 func (s *Store) Gone(ctx context.Context, session string) (bool, error) {
 	if err := s.enter(ctx); err != nil {
-		return false, err
+		return false, named(err)
 	}
 	defer s.leave()
 	return session != s.session && session != "", nil

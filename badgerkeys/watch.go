@@ -67,6 +67,10 @@ func (w *watch) wakeAll() {
 // Wait implements [keyring.Waiter]. It reports [keyring.ErrClosed] when the
 // store is closed meanwhile.
 func (s *Store) Wait(ctx context.Context, ref keyring.Ref, revision uint64) error {
+	return named(s.wait(ctx, ref, revision))
+}
+
+func (s *Store) wait(ctx context.Context, ref keyring.Ref, revision uint64) error {
 	key, ok := refKey(ref)
 	for {
 		if err := s.enter(ctx); err != nil {
@@ -100,7 +104,7 @@ func (s *Store) unchanged(key string, revision uint64) (bool, error) {
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("badgerkeys: reading a revision: %w", safe(err))
+		return false, fmt.Errorf("reading a revision: %w", safe(err))
 	}
 	return now != nil && !now.damaged && now.revision == revision, nil
 }
