@@ -309,7 +309,7 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 	if recorded {
 		out.Source = keyring.SourceRecord
 	}
-	answer, err := ParseAnswer(in.Answer)
+	answer, err := ParseAnswer(said(in))
 	if err != nil {
 		cause = join(cause, err)
 	}
@@ -337,6 +337,17 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 		}
 	}
 	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds}
+}
+
+// said is the recorded answer, unless the effect is known otherwise and the
+// answer is that of an attempt which said something else.
+func said(in keyring.Intent) []byte {
+	for _, a := range in.Attempts {
+		if in.State == keyring.StateDone && a.Number == in.AnswerOf && a.Verdict.Kind != keyring.VerdictDone {
+			return nil
+		}
+	}
+	return in.Answer
 }
 
 // errUnlisted is a hint, not a failure: nothing depends on it.

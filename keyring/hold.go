@@ -126,7 +126,7 @@ func (h *Hold) Inspect(ctx context.Context, by Inspector) (Inspection, error) {
 	case h.attempt != 0:
 		return Inspection{}, wrap("inspect", ref, fmt.Errorf("%w: an attempt is under way under this hold; finish it first", ErrInvalid))
 	}
-	seen, err := h.ring.inspect(ctx, h.entry, by, h.id)
+	seen, err := h.ring.inspect(ctx, h.entry, by, h.id, &h.now.Terms)
 	switch rerr := h.reload(ctx); {
 	case rerr == nil:
 		h.over = !h.ours() // somebody went on after our lease had ended
@@ -298,6 +298,9 @@ func (h *Hold) Finish(ctx context.Context, v Verdict, answer []byte, after After
 	}
 	for range maxRaces {
 		now := clock.Now(ctx)
+		if h.slot(h.entry.rec) == nil { // its bytes were lost, and a person has closed it since
+			return Intent{}, wrap("finish", ref, fmt.Errorf("%w: the attempt is not on record any more", ErrDamaged))
+		}
 		e, err := h.ring.update(ctx, h.entry, func(rec *record) { h.record(rec, now, v, answer, after) })
 		if err == nil {
 			h.entry, h.attempt = e, 0

@@ -52,7 +52,8 @@ type Finding struct {
 // Inspector looks at the provider's side for the effect of an intent: by a list
 // filtered by metadata, a GET of a name of our own, a hash. It must not change
 // anything there. An error means that the look itself failed; nothing is
-// recorded then. Where it cannot tell, it says FindingInconclusive.
+// recorded then. Where it cannot tell, it says FindingInconclusive. It must not
+// call methods of the hold that it looks for.
 //
 // "Not found" has to be known of a place where the effect would show, in the
 // account that was charged, and not merely of a search index that lags behind.
@@ -112,13 +113,13 @@ func (r *Ring) Inspect(ctx context.Context, ref Ref, by Inspector) (Inspection, 
 	if err != nil {
 		return Inspection{}, err
 	}
-	seen, err := r.inspect(ctx, e, by, "")
+	seen, err := r.inspect(ctx, e, by, "", nil)
 	return seen, wrap("inspect", e.stored.Ref, err)
 }
 
 // inspect is a look by whoever has the hold of that id, or by anybody while
 // nobody has one.
-func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) (Inspection, error) {
+func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string, now *Terms) (Inspection, error) {
 	person, isPerson := by.(attested)
 	switch {
 	case by == nil:
@@ -130,7 +131,7 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string) 
 	case e.damage != nil:
 		return Inspection{}, fmt.Errorf("%w: %w", ErrDamaged, e.damage)
 	}
-	v := r.view(ctx, e, nil)
+	v := r.view(ctx, e, now)
 	state, out := v.fold()
 	switch {
 	case v.live && e.rec.Hold.ID != hold:
@@ -308,6 +309,15 @@ func (r *Ring) closeDamaged(ctx context.Context, e entry, f Finding) (Inspection
 	}
 	if f.Kind == FindingInconclusive {
 		return Inspection{}, fmt.Errorf("%w: to close a damaged record, say whether the effect is present, absent or another", ErrInvalid)
+	}
+	if e.rec != nil { // its request alone is damaged: it may be under way, or have been a moment ago
+		v := r.view(ctx, e, nil)
+		if v.live {
+			return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.heldUntil(), Err: ErrHeld}
+		}
+		if until := v.unsettled(r.clockTrusted()); f.Kind == FindingAbsent && until > 0 {
+			return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.now.Wall.Add(until), Err: fmt.Errorf("%w to count as absent", ErrTooSoon)}
+		}
 	}
 	rec := &record{Ref: e.stored.Ref, Begun: stampOf(now), Last: stampOf(now)}
 	if e.rec != nil {

@@ -556,6 +556,14 @@ func TestALateAnswerForAClosedRecordCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	store.harm = func(r *keyring.Record) { r.Request = nil }
+	if _, err := w.ring.Inspect(w.ctx, ref, said(keyring.FindingAbsent)); !errors.Is(err, keyring.ErrHeld) {
+		t.Errorf("while it is being sent: %v, want ErrHeld", err)
+	}
+	w.clock.pass(2 * time.Minute) // the lease is over, and it may still be on its way
+	if _, err := w.ring.Inspect(w.ctx, ref, said(keyring.FindingAbsent)); !errors.Is(err, keyring.ErrTooSoon) {
+		t.Errorf("before it has settled: %v, want ErrTooSoon", err)
+	}
+	w.clock.pass(time.Hour)
 	w.look(said(keyring.FindingAbsent))
 	in, err := h.Finish(w.ctx, keyring.Verdict{Kind: keyring.VerdictDone, EffectID: "e1"}, []byte("yes"), keyring.After{})
 	if err != nil || in.State != keyring.StateDone || w.get().State != keyring.StateDone || string(w.get().Answer) != "yes" {

@@ -91,7 +91,7 @@ func (r *Ring) rekey(ctx context.Context, e entry, seen Inspection, d Draft) (en
 	}
 	rec := e.rec.clone()
 	rec.Generations = append(rec.Generations, newGeneration(rec.current().Number+1, key, request, d.Terms, s))
-	rec.Hold, rec.Park = nil, nil
+	rec.Hold, rec.Park, rec.Round = nil, nil, nil
 	rec.Revision = e.stored.Revision + 1
 	raw := rec.takeRequest(request)
 	next, err := r.write(ctx, rec, raw, r.store.Update)
