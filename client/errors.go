@@ -43,7 +43,7 @@ var (
 // Error is what the methods of a [Client] report. It says what is known about
 // the intent, and never holds a body, a query or a credential.
 type Error struct {
-	Op      string // "do", "begin", "send"
+	Op      string // the method, in lower case: "do", "begin", "send", "resume", "inspect", "rekey"
 	Ref     keyring.Ref
 	Key     keyring.Key // zero where none is on record
 	Outcome keyring.Outcome

@@ -2,7 +2,6 @@ package keyring
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -10,8 +9,8 @@ import (
 // Errors to branch on with errors.Is. They come wrapped in an [*Error].
 var (
 	// ErrInvalid: what was given cannot be used; the text says what to change.
-	// This call sent nothing, and stored nothing new; earlier calls about the same
-	// intent may have.
+	// What was turned down was not sent; earlier calls about the same intent may
+	// have sent something.
 	ErrInvalid = errors.New("invalid")
 	// ErrNotFound: the keyring has no such intent.
 	ErrNotFound = errors.New("no such intent in this keyring")
@@ -89,11 +88,8 @@ func (e *Error) Reason() string {
 	if len(e.Fields) > 0 {
 		b.WriteString(": " + strings.Join(e.Fields, ", "))
 	}
-	if e.Open > 0 {
-		fmt.Fprintf(&b, ": %d open", e.Open)
-		for i, ref := range e.Oldest {
-			b.WriteString([]string{", the oldest: ", ", "}[min(i, 1)] + ref.String())
-		}
+	for i, ref := range e.Oldest {
+		b.WriteString([]string{"; open for longest: ", ", "}[min(i, 1)] + ref.String())
 	}
 	if !e.Until.IsZero() {
 		b.WriteString(" (until " + e.Until.UTC().Format(time.RFC3339) + ")")

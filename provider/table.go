@@ -30,8 +30,7 @@ import (
 //	other 3xx                            unclear, only a look helps
 //	404, 410 to a DELETE                 already
 //	  404 without a body                 refused, in front
-//	402                                  refused
-//	400, 404, 405, 406, 410 to 415,
+//	400, 402, 404, 405, 406, 410 to 415,
 //	422, 501                             refused, in front
 //	  any of these not genuine, or
 //	  not read whole                     unclear
@@ -43,8 +42,7 @@ import (
 //	  with the replay mark               unclear, only a look helps
 //	anything else                        unclear
 //
-// A refusal with the replay mark is not in front: it was kept under the key. A
-// 402 without a body is, as nobody says who made it.
+// A refusal with the replay mark is not in front: it was kept under the key.
 //
 // Last comes the provider's advice on sending again: "false" sets NoResend;
 // "true", in a genuine answer from 400 on, clears it, and makes a refusal
