@@ -399,10 +399,10 @@ func TestAFullKeyringSaysOfWhat(t *testing.T) {
 	if ke.Open != 150 || !slices.Equal(ke.Oldest, want) || ke.Op != "begin" || ke.Ref != (keyring.Ref{Scope: "mine", Name: "new"}) {
 		t.Errorf("%d open, oldest %v, %s %v", ke.Open, ke.Oldest, ke.Op, ke.Ref)
 	}
-	if text := err.Error(); !strings.HasPrefix(text, "keyring: begin [mine] new: the keyring is full") || !strings.HasSuffix(text, ": 150 open, the oldest: [mine] 998, [mine] 997, [mine] 996, [mine] 995, [mine] 994") {
+	if text := err.Error(); !strings.HasPrefix(text, "keyring: begin [mine] new: the keyring is full") || !strings.HasSuffix(text, "150 open intents, the limit is 150; open for longest: [mine] 998, [mine] 997, [mine] 996, [mine] 995, [mine] 994") {
 		t.Error(text)
 	}
-	if err := begin("nobody's", "new"); !errors.As(err, &ke) || ke.Open != 150 || len(ke.Oldest) != 0 || strings.Contains(err.Error(), "oldest") || strings.Contains(err.Error(), "mine") {
+	if err := begin("nobody's", "new"); !errors.As(err, &ke) || ke.Open != 150 || len(ke.Oldest) != 0 || strings.Contains(err.Error(), "longest") || strings.Contains(err.Error(), "mine") {
 		t.Errorf("%v", err)
 	}
 	if err := begin("theirs", "new"); !errors.As(err, &ke) || len(ke.Oldest) != 5 || ke.Oldest[0] != (keyring.Ref{Scope: "theirs", Name: "999"}) {
