@@ -107,7 +107,7 @@ func (c *Client) enter(ctx context.Context) (context.Context, func(), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, fmt.Errorf("the client was closed: %w", keyring.ErrClosed)
+		return nil, nil, closedError{}
 	}
 	c.calls++
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -147,13 +147,19 @@ func (c *Client) Close(ctx context.Context) error {
 		return c.release()
 	case <-ctx.Done():
 	}
-	c.stop(fmt.Errorf("the client was closed: %w", keyring.ErrClosed))
+	c.stop(closedError{})
 	<-idle // bounded: attempts end with their context, records by their own limit
 	if err := c.release(); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
+
+// closedError tells the client's end from the store's.
+type closedError struct{}
+
+func (closedError) Error() string { return "the client was closed" }
+func (closedError) Unwrap() error { return keyring.ErrClosed }
 
 // release lets go of the idle connections of the client's own transport.
 func (c *Client) release() error {

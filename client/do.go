@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/samekey/samekey/internal/canon"
@@ -167,7 +168,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 		}
 		if hold == nil {
 			if in.State == keyring.StateDamaged || in.Purged || in.Final() || waited && in.HeldBy == "" && ended(in) {
-				return c.outcome(ctx, op, in, true, nil)
+				return c.outcome(ctx, op, in, !looked, nil)
 			}
 			if err := c.sendable(in, taken, named); err != nil {
 				return c.outcome(ctx, op, in, true, err)
@@ -323,6 +324,9 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 		out.NeedsInspection, out.NotBefore = true, time.Time{}
 		out.Next = "It may have taken effect, and as things are now sending it again is not protected; look at the provider."
 	}
+	if early := (*keyring.Error)(nil); out.NeedsInspection && errors.As(cause, &early) && errors.Is(early, keyring.ErrTooSoon) {
+		out.NotBefore = early.Until // when the look that came too early counts
+	}
 	res := &Result{Intent: in, Outcome: out, Answer: answer}
 	c.tellOutcome(ctx, in, out, cause)
 	if out.State == keyring.StateDone {
@@ -336,7 +340,20 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 			cause = join(cause, note)
 		}
 	}
-	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds}
+	return res, &Error{Op: op, Ref: in.Ref, Key: in.Key, Outcome: out, Err: because(ctx, cause), kinds: kinds, keyless: !carries(in)}
+}
+
+// carries says whether the key goes along with the request, so that one can
+// search for it at the provider.
+func carries(in keyring.Intent) bool {
+	for _, values := range in.Request.Header {
+		for _, v := range values {
+			if strings.Contains(v, in.Key.String()) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // said is the recorded answer, unless the effect is known otherwise and the

@@ -51,6 +51,8 @@ type Error struct {
 
 	kinds []error // the sentinels above that apply
 	local bool    // Err says it all: nothing came of the call itself
+
+	keyless bool // the key did not go along with the request
 }
 
 // Error returns what is known, the provider's status, code and request id, and
@@ -138,7 +140,7 @@ func (e *Error) writeVerdict(b *strings.Builder) {
 	if v.RequestID != "" {
 		parts = append(parts, "request "+v.RequestID)
 	}
-	if e.Outcome.NeedsInspection && !e.Key.IsZero() {
+	if e.Outcome.NeedsInspection && !e.Key.IsZero() && !e.keyless {
 		parts = append(parts, "key "+e.Key.String())
 	}
 	if len(parts) > 0 {

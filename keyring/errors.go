@@ -29,8 +29,9 @@ var (
 	ErrNeedsInspection = errors.New("look at the provider's side before anything is sent again")
 	// ErrFinal: the intent is final; there is nothing to send.
 	ErrFinal = errors.New("the intent is final")
-	// ErrTooSoon: it is too early to send again. Error.Until says when.
-	ErrTooSoon = errors.New("too soon to send again")
+	// ErrTooSoon: it is too early to send again, or to look. Error.Until says
+	// when.
+	ErrTooSoon = errors.New("too soon")
 	// ErrDamaged: the record or its request fails its checksum. It is not sent
 	// and gets no other key, until a person has said what became of it.
 	ErrDamaged = errors.New("the record is damaged")

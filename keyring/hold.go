@@ -94,7 +94,7 @@ func (h *Hold) permitted(ctx context.Context, op string) (view, error) {
 		return v, fmt.Errorf("%w: attempt %d was sent as %s, not as %s", ErrNeedsInspection, a.Number, a.Identity, h.now.Identity)
 	}
 	if wait := v.wait(f); wait > 0 {
-		return v, &Error{Op: op, Ref: h.entry.stored.Ref, Until: v.now.Wall.Add(wait), Err: ErrTooSoon}
+		return v, &Error{Op: op, Ref: h.entry.stored.Ref, Until: v.now.Wall.Add(wait), Err: fmt.Errorf("%w to send it again", ErrTooSoon)}
 	}
 	return v, nil
 }

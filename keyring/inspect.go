@@ -269,10 +269,11 @@ func (v view) sinceLook(number int) time.Duration {
 }
 
 // Refusal gives the permission that the provider's own final refusal is: to
-// correct the request under the same ref, with another key. It reports
-// [ErrNeedsInspection] unless the intent's state is [StateRefused] and the
-// provider itself said so: what a look found is no refusal, and permits what
-// its own [Inspection] does.
+// correct the request under the same ref, with another key. Where the provider
+// did not refuse, it reports [ErrFinal] for what is done or abandoned,
+// [ErrInvalid] for what was never sent or is under way, and
+// [ErrNeedsInspection] for the rest. What a look found is no refusal, and
+// permits what its own [Inspection] does.
 func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
 	e, err := r.load(ctx, "refusal", ref)
 	if err != nil {
@@ -282,8 +283,14 @@ func (r *Ring) Refusal(ctx context.Context, ref Ref) (Inspection, error) {
 		return Inspection{}, wrap("refusal", e.stored.Ref, err)
 	}
 	in := r.intent(ctx, e, nil)
-	if in.State != StateRefused || in.outcome.Source != SourceProvider {
-		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: the provider did not refuse it, it is %s by %s", ErrNeedsInspection, in.State, in.outcome.Source))
+	switch {
+	case in.State == StateRefused && in.outcome.Source == SourceProvider:
+	case in.State == StateDone, in.State == StateAbandoned:
+		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: it was not refused, it is %s", ErrFinal, in.State))
+	case in.State == StateNeverSent, in.State == StateSending:
+		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: it was not refused, it is %s", ErrInvalid, in.State))
+	default:
+		return Inspection{}, wrap("refusal", e.stored.Ref, fmt.Errorf("%w: the provider did not refuse it, it is %s", ErrNeedsInspection, in.State))
 	}
 	return Inspection{ref: e.stored.Ref, key: in.Key, revision: e.stored.Revision, refusal: true, intent: in}, nil
 }

@@ -606,7 +606,7 @@ func (p *play) rekey() {
 	seen := p.seen
 	if p.chance(30) && len(p.keys) > 0 {
 		var err error
-		if seen, err = q.ring.Refusal(p.ctx, ref); !p.must(err, keyring.ErrNeedsInspection) {
+		if seen, err = q.ring.Refusal(p.ctx, ref); !p.must(err, keyring.ErrNeedsInspection, keyring.ErrFinal, keyring.ErrInvalid) {
 			return
 		}
 	}

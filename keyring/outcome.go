@@ -55,7 +55,7 @@ func (o Outcome) next() string {
 		}
 		return "It took effect; there is nothing left to do."
 	case StateRefused:
-		return "The provider refused it and nothing took effect; correct the request and send it under a new ref."
+		return "The provider refused it and nothing took effect; correct the request and send it under another ref, or rekey this one."
 	case StateAbandoned:
 		return "It was given up; there is nothing left to do."
 	case StateDamaged:
