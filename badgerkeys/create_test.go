@@ -119,7 +119,7 @@ func TestCreationLeftovers(t *testing.T) {
 			}
 			if _, identity := leave["ring.json.new"]; identity {
 				remove(t, filepath.Join(dir, "badger"))
-			} else if err := replaceFile(filepath.Join(dir, identityFile), newIdentity()); err != nil {
+			} else if err := newIdentity().write(dir); err != nil {
 				t.Fatal(err)
 			}
 			for name, content := range leave {

@@ -116,6 +116,9 @@ func TestDamageRefused(t *testing.T) {
 	firstTable := func(f func(b []byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) { edit(t, files1(t, dir, "*.sst")[0], f) }
 	}
+	witness := func(f func(b []byte) []byte) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { edit(t, filepath.Join(dir, witnessFile), f) }
+	}
 	for _, damage := range []struct {
 		how  string
 		want error
@@ -153,6 +156,17 @@ func TestDamageRefused(t *testing.T) {
 		{"table zeroed", keyring.ErrUnreadable, ".sst", firstTable(func(b []byte) []byte { clear(b); return b })},
 		{"table's index flipped", keyring.ErrUnreadable, ".sst", firstTable(func(b []byte) []byte { b[len(b)-60] ^= 1; return b })},
 		{"blobs missing", keyring.ErrLost, "blobs", func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "blobs")) }},
+		{"witness missing", keyring.ErrLost, "sequence is missing", func(t *testing.T, dir string) { remove(t, filepath.Join(dir, witnessFile)) }},
+		{"witness zeroed", keyring.ErrUnreadable, "sequence, which says how many changes there were, is damaged", witness(func(b []byte) []byte { clear(b); return b })},
+		{"witness empty", keyring.ErrUnreadable, "damaged", witness(func(b []byte) []byte { return nil })},
+		{"witness cut short", keyring.ErrUnreadable, "damaged", witness(func(b []byte) []byte { return b[:slotGap] })},
+		{"witness longer", keyring.ErrUnreadable, "damaged", witness(func(b []byte) []byte { return append(b, 0) })},
+		{"witness flipped in both slots", keyring.ErrUnreadable, "damaged", witness(func(b []byte) []byte { b[8] ^= 1; b[slotGap+8] ^= 1; return b })},
+		{"witness of another keyring", keyring.ErrUnreadable, "that of another keyring", witness(func(b []byte) []byte {
+			copy(b, encodeSlot("ANOTHER", head{sequence: 2000}))
+			copy(b[slotGap:], encodeSlot("ANOTHER", head{sequence: 2001}))
+			return b
+		})},
 		{"identity missing", keyring.ErrLost, "ring.json", func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "ring.json")) }},
 		{"identity damaged", keyring.ErrUnreadable, "ring.json", func(t *testing.T, dir string) {
 			edit(t, filepath.Join(dir, "ring.json"), func(b []byte) []byte { return b[:len(b)/2] })

@@ -15,6 +15,8 @@
 //	lock        held by the process that has the keyring open
 //	holder      who that is; left behind by a process that was killed
 //	closed.json what a clean Close left behind, for the next open to compare
+//	sequence    which change was acknowledged last, outside Badger on purpose:
+//	            after a kill, Badger opens a damaged log without its end
 //	badger/     records and their indexes
 //	blobs/      requests and answers of more than some 60 KiB, a file each
 //
@@ -30,6 +32,13 @@
 // One process has a keyring at a time; another one gets
 // [keyring.ErrBusy]. On Windows, Badger flushes nothing when it commits, so
 // that a change survives the death of the process but not always that of the
-// machine. A disk that fills up in spite of the check before each write kills
+// machine: a keyring that has lost changes in that way is [keyring.ErrLost].
+//
+// An older copy of the whole directory is not recognised as one. Tables are
+// read in full after an unclean end, when something has written to one, and
+// once a day; what a disk alters in them by itself, against its own checksums,
+// may not be seen before that.
+//
+// A disk that fills up in spite of the check before each write kills
 // the process in the middle of a memory map; nothing acknowledged is lost.
 package badgerkeys

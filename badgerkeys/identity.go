@@ -1,6 +1,7 @@
 package badgerkeys
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -47,30 +48,43 @@ type closing struct {
 	Sequence uint64              `json:"sequence"`
 	Intents  uint64              `json:"intents"`
 	Open     uint64              `json:"open"`
-	Files    map[string]fileMark `json:"files"` // of Badger, see files.marks
-	Sum      uint32              `json:"sum"`   // of the file, with zero in this place
+	Files    map[string]fileMark `json:"files"`   // of Badger, see files.marks
+	Checked  int64               `json:"checked"` // when all tables were read last, in Unix seconds
+	Sum      uint32              `json:"sum"`     // of this file, with zero in its place
 }
 
 // fileMark is what a file is known by.
 type fileMark struct {
-	Size int64  `json:"size"`
-	Sum  uint32 `json:"sum,omitempty"` // not of tables, which have checksums of their own
+	Size     int64  `json:"size"`
+	Sum      uint32 `json:"sum,omitempty"`      // of all but tables, which have checksums of their own
+	Modified int64  `json:"modified,omitempty"` // of tables, in Unix nanoseconds
 }
 
 func (c *closing) head() head {
 	return head{sequence: c.Sequence, intents: c.Intents, open: c.Open}
 }
 
-// seal returns the content of the file.
-func (c closing) seal() (closing, error) {
+// encode returns the content of the file. It does not depend on c.Sum.
+func (c closing) encode() ([]byte, error) {
 	c.Sum = 0
 	b, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
 	c.Sum = crc32.Checksum(b, castagnoli)
-	return c, err
+	return json.Marshal(c)
 }
 
 func newIdentity() identity {
 	return identity{Format: ringFormat, Ring: rand.Text(), State: creating}
+}
+
+func (id identity) write(dir string) error {
+	b, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, identityFile), b)
 }
 
 // readIdentity reports fs.ErrNotExist where there is none.
@@ -104,12 +118,13 @@ func readClosing(dir, ring string) (*closing, error) {
 	if err != nil {
 		return nil, accessError("read", path, err)
 	}
-	var c, sealed closing
+	var c closing
+	var again []byte
 	err = json.Unmarshal(b, &c)
 	if err == nil {
-		sealed, err = c.seal()
+		again, err = c.encode()
 	}
-	if err != nil || sealed.Sum != c.Sum {
+	if err != nil || !bytes.Equal(bytes.TrimSpace(b), again) {
 		return nil, fmt.Errorf("%w: %s is damaged; find out by what. It repeats what the other files say: once you know that they are sound, remove it, and only it, and the next open checks all of them", keyring.ErrUnreadable, path)
 	}
 	if c.Ring != ring {
@@ -118,18 +133,13 @@ func readClosing(dir, ring string) (*closing, error) {
 	return &c, nil
 }
 
-// replaceFile writes v to the file, durably, and so that the file is never
-// half there.
-func replaceFile(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
+// replaceFile writes the file, durably, and so that it is never half there.
+func replaceFile(path string, content []byte) error {
 	f, err := os.OpenFile(path+newSuffix, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(append(content, '\n'))
 	if err == nil {
 		err = f.Sync()
 	}

@@ -10,9 +10,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
@@ -39,7 +42,7 @@ type files struct {
 
 // lookAt reports ErrLost for a database of which a part is missing without
 // which it would come up emptier, and ErrUnreadable for one that would not
-// open or take the process down.
+// open.
 func lookAt(dir string) (*files, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,11 +91,6 @@ func lookAt(dir string) (*files, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: table %s is missing", keyring.ErrUnreadable, table.NewFilename(id, dir))
 		}
-		version, err := checkTable(filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("%w: table %s: %w", keyring.ErrUnreadable, filepath.Join(dir, name), err)
-		}
-		found.version = max(found.version, version)
 		found.known = append(found.known, name)
 		delete(tables, id)
 	}
@@ -159,13 +157,13 @@ func (found *files) agree(dir string, c *closing) (bool, error) {
 	if found.torn || found.logs || len(found.unknown) > 0 || len(found.sizes) != len(c.Files) {
 		return false, nil
 	}
-	for name, size := range found.sizes {
-		if was, ok := c.Files[name]; !ok || was.Size != size {
-			return false, nil
-		}
-	}
 	marks, err := found.marks(dir)
-	return err == nil && maps.Equal(marks, c.Files), err
+	if err != nil {
+		return false, err
+	}
+	return maps.EqualFunc(marks, c.Files, func(now, was fileMark) bool {
+		return now.Size == was.Size && now.Sum == was.Sum
+	}), nil
 }
 
 // marks returns what the files that an open reads are known by. After a clean
@@ -174,10 +172,17 @@ func (found *files) marks(dir string) (map[string]fileMark, error) {
 	marks := make(map[string]fileMark)
 	for name, size := range found.sizes {
 		mark := fileMark{Size: size}
-		if _, isTable := table.ParseFileID(name); !isTable {
-			b, err := os.ReadFile(filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
+		if _, isTable := table.ParseFileID(name); isTable {
+			info, err := os.Stat(path)
 			if err != nil {
-				return nil, accessError("read", filepath.Join(dir, name), err)
+				return nil, accessError("read", path, err)
+			}
+			mark.Modified = info.ModTime().UnixNano()
+		} else {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return nil, accessError("read", path, err)
 			}
 			mark.Sum = crc32.Checksum(b, castagnoli)
 		}
@@ -186,12 +191,46 @@ func (found *files) marks(dir string) (map[string]fileMark, error) {
 	return marks, nil
 }
 
-// checkTable checks what an open reads of a table, and returns the highest
-// version in it. It begins at the end as Badger does, which panics in a
-// goroutine of its own where the lengths there lead out of the file: checksum
-// length in the last four bytes, the checksum before it, before that the
-// length of the index, and the index.
-func checkTable(path string) (version uint64, err error) {
+// untouched says whether nobody has written to the tables since that Close.
+func (found *files) untouched(dir string, c *closing) (bool, error) {
+	marks, err := found.marks(dir)
+	return err == nil && maps.Equal(marks, c.Files), err
+}
+
+// checkTables checks the known tables, some at a time, and reports
+// ErrUnreadable for one that is damaged. If whole is set it reads all of them,
+// else what Badger's open and ours read.
+//
+// Badger itself takes a table as it is: a record whose key is damaged is gone,
+// and a length that is damaged ends the process. Its mode that checks what it
+// reads hides all of a damaged table. But to read everything takes half a
+// millisecond for each MB, which is too much for each open: see checkAge.
+func (found *files) checkTables(dir string, whole bool) error {
+	versions, errs := make([]uint64, len(found.known)), make([]error, len(found.known))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), 4, len(found.known)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(errs)); i = next.Add(1) - 1 {
+				versions[i], errs[i] = checkTable(filepath.Join(dir, found.known[i]), whole)
+			}
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("%w: table %s: %w; "+whatNow, keyring.ErrUnreadable, filepath.Join(dir, found.known[i]), err)
+		}
+		found.version = max(found.version, versions[i])
+	}
+	return nil
+}
+
+// checkTable checks a table and returns the highest version in it. It begins
+// at the end, where the lengths lead to the rest: checksum length in the last
+// four bytes, the checksum before it, before that the length of the index, and
+// the index.
+func checkTable(path string, whole bool) (version uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
@@ -240,16 +279,16 @@ func checkTable(path string) (version uint64, err error) {
 		return 0, errors.New("its index fails the checksum")
 	}
 	index := fb.GetRootAsTableIndex(content, 0)
-	for _, i := range blocksOfOpen(index) {
-		var block fb.BlockOffset
-		if !index.Offsets(&block, i) {
-			return 0, errCut
+	blocks := blocksOfOpen(index)
+	ahead := 0
+	if whole {
+		blocks = blocks[:0]
+		for i := range index.OffsetsLength() {
+			blocks = append(blocks, i)
 		}
-		if err := checkBlock(f, int64(block.Offset()), int64(block.Len()), end); err != nil {
-			return 0, err
-		}
+		ahead = 256 << 10
 	}
-	return index.MaxVersion(), nil
+	return index.MaxVersion(), checkBlocks(io.NewSectionReader(f, 0, end), index, blocks, ahead)
 }
 
 var errCut = errors.New("it is cut short or damaged")
@@ -271,20 +310,38 @@ func blocksOfOpen(index *fb.TableIndex) []int {
 	return slices.Compact(blocks)
 }
 
-// checkBlock checks a block of a table, which ends with its checksum and that
-// one's length.
-func checkBlock(f *os.File, at, n, end int64) error {
-	if n < 8 || at+n > end {
-		return errCut
-	}
-	b := make([]byte, n)
-	if _, err := f.ReadAt(b, at); err != nil {
-		return err
-	}
-	n -= 4
-	length := int64(binary.BigEndian.Uint32(b[n:]))
-	if length > n || !matches(b[:n-length], b[n-length:n]) {
-		return errors.New("a block of it fails the checksum")
+// checkBlocks checks blocks of a table, in ascending order. Each ends with its
+// checksum and that one's length. ahead is how much to read at a time.
+func checkBlocks(r *io.SectionReader, index *fb.TableIndex, blocks []int, ahead int) error {
+	buf := make([]byte, ahead)
+	from, have := int64(0), int64(0) // what of the table is in buf
+	for _, i := range blocks {
+		var block fb.BlockOffset
+		if !index.Offsets(&block, i) {
+			return errCut
+		}
+		at, n := int64(block.Offset()), int64(block.Len())
+		if n < 4 || at+n > r.Size() {
+			return errCut
+		}
+		if at < from || at+n > from+have {
+			if n > int64(len(buf)) {
+				buf = make([]byte, n)
+			}
+			read, err := r.ReadAt(buf, at)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			from, have = at, int64(read)
+			if n > have {
+				return io.ErrUnexpectedEOF
+			}
+		}
+		b := buf[at-from : at-from+n-4]
+		length := int64(binary.BigEndian.Uint32(buf[at-from+n-4:]))
+		if length > n-4 || !matches(b[:n-4-length], b[n-4-length:]) {
+			return errors.New("a block of it fails the checksum")
+		}
 	}
 	return nil
 }
@@ -308,7 +365,7 @@ func matches(content, checksum []byte) bool {
 // it was made from is still there; it may be cut short, which no table is that
 // was ever named.
 func contains(db *badger.DB, path string) (bool, error) {
-	if _, err := checkTable(path); err != nil {
+	if _, err := checkTable(path, true); err != nil {
 		return true, nil //nolint:nilerr // see above
 	}
 	b, err := os.ReadFile(path)

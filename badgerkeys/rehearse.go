@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
 
 	"github.com/samekey/samekey/keyring"
 )
@@ -57,9 +56,6 @@ func rehearse(dir string, found *files, id identity, reached *progress, log *slo
 	// Nobody merges, so nothing may wait for it: each killed process leaves a
 	// log, which becomes a table here, and Badger would stall for ever at 40.
 	o.NumLevelZeroTables, o.NumLevelZeroTablesStall = 1<<20, 1<<21
-	// Reads each table, and says which is damaged. (The modes that check while
-	// reading drop a damaged table's keys in silence, or panic.)
-	o.ChecksumVerificationMode = options.OnTableRead
 	// What Badger says names the copy, which is gone when it is read.
 	unreadable := func(err error) error {
 		text := strings.ReplaceAll(err.Error(), aside, from)

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -29,6 +30,7 @@ type Store struct {
 	blobs   blobs
 	lock    *dirLock
 	witness *witness
+	checked time.Time // when all tables were read last
 	watch   watch
 	room    room
 

@@ -28,7 +28,7 @@ func TestStore(t *testing.T) {
 // for take 40 seconds: KEYRINGTEST_ROUNDS=200 runs them.
 func TestReopen(t *testing.T) {
 	if os.Getenv("KEYRINGTEST_ROUNDS") == "" {
-		t.Setenv("KEYRINGTEST_ROUNDS", "60")
+		t.Setenv("KEYRINGTEST_ROUNDS", "40")
 	}
 	keyringtest.TestReopen(t, func(dir string) (keyring.Store, error) {
 		return badgerkeys.OpenOrCreate(dir, nil)
