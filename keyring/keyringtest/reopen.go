@@ -237,13 +237,17 @@ func examine(ctx context.Context, dir string, round int, ledger ledger, open fun
 		delete(ledger.begun, ref)
 	}
 
-	// The limits count what is there.
+	// The limits count what is there. A limit of zero would be none.
 	rec := sample("examined", fmt.Sprint(round))
-	if err := wants("Create in a full store", s.Create(ctx, rec, keyring.Limits{MaxIntents: len(all)}), keyring.ErrFull); len(all) > 0 && err != nil {
-		return err
+	if len(all) > 0 {
+		if err := wants("Create in a full store", s.Create(ctx, rec, keyring.Limits{MaxIntents: len(all)}), keyring.ErrFull); err != nil {
+			return err
+		}
 	}
-	if err := wants("Create of an open record in a full store", s.Create(ctx, rec, keyring.Limits{MaxOpen: len(openOnly)}), keyring.ErrFull); len(openOnly) > 0 && err != nil {
-		return err
+	if len(openOnly) > 0 {
+		if err := wants("Create of an open record in a full store", s.Create(ctx, rec, keyring.Limits{MaxOpen: len(openOnly)}), keyring.ErrFull); err != nil {
+			return err
+		}
 	}
 	if len(all) > 0 && len(openOnly) > 0 {
 		if err := s.Create(ctx, rec, keyring.Limits{MaxIntents: len(all) + 1, MaxOpen: len(openOnly) + 1}); err != nil {
