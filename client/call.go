@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -142,6 +143,13 @@ func (recorder) RoundTrip(carrier *http.Request) (*http.Response, error) {
 
 // attempt is record, act, record. Its order is what makes a call safe.
 func (c *call) attempt(ctx context.Context) error {
+	identity, err := c.client.identity(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.hold.As(identity); err != nil {
+		return err
+	}
 	if _, err := c.hold.Start(ctx); err != nil { // 1. durable: an attempt is under way
 		return err
 	}
@@ -195,6 +203,9 @@ func (c *call) act(ctx context.Context, cut *keyring.Verdict) (verdict keyring.V
 		v := keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: it could not be authorized"}
 		return v, nil, err
 	}
+	if err := c.sameIdentity(ctx, in); err != nil {
+		return keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: it was recorded under another identity"}, nil, err
+	}
 	if err := c.client.checkOrigin(req.URL.String(), true, true); err != nil {
 		return keyring.Verdict{Kind: keyring.VerdictNotProcessed, Why: "not sent: its origin is not allowed"}, nil, err
 	}
@@ -228,6 +239,21 @@ func (c *call) act(ctx context.Context, cut *keyring.Verdict) (verdict keyring.V
 	}
 	return verdict, a.encode(), nil
 }
+
+// sameIdentity says whether the identity is still the one that the attempt was
+// recorded under: Options.Authorize may have signed somebody else in.
+func (c *call) sameIdentity(ctx context.Context, in keyring.Intent) error {
+	now, err := c.client.identity(ctx)
+	if err != nil || len(in.Attempts) == 0 {
+		return err
+	}
+	if was := in.Attempts[len(in.Attempts)-1].Identity; was != now {
+		return fmt.Errorf("%w: the attempt was recorded as %s, and would go out as %s", errIdentity, was, now)
+	}
+	return nil
+}
+
+var errIdentity = errors.New("Options.Credential names another identity than a moment ago; call again")
 
 func why(r wire.Reply) string {
 	switch {

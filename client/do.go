@@ -49,9 +49,6 @@ func (c *Client) Do(ctx context.Context, ref keyring.Ref, req *http.Request) (*R
 	if err != nil {
 		return nil, c.fail(ctx, "do", ref, err)
 	}
-	if hold != nil {
-		c.tellBegun(ctx, in)
-	}
 	return c.settle(ctx, "do", in, hold, g.taken, true)
 }
 
@@ -144,7 +141,7 @@ func (c *Client) identity(ctx context.Context) (string, error) {
 	}
 	id, err := c.opts.Credential(ctx)
 	if err != nil {
-		return "", fmt.Errorf("Options.Credential: %w", err)
+		return "", optionError{"Credential", err}
 	}
 	return id, nil
 }
@@ -158,6 +155,9 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			_ = hold.Release(context.WithoutCancel(ctx)) // without it the lease ends in doubt
 		}
 	}()
+	if hold != nil { // of Do, whose intent is new
+		c.tellBegun(ctx, in)
+	}
 	waited, looked := false, false
 	for {
 		if err := c.allowed(ctx, in); err != nil {
@@ -184,7 +184,7 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			switch {
 			case errors.Is(err, keyring.ErrNeedsInspection) && !looked && c.wantsLook(in.Outcome()):
 				looked = true
-				seen, lerr := c.ring.Inspect(ctx, in.Ref, c.opts.Inspector)
+				seen, lerr := c.ring.InspectUnder(ctx, in.Ref, c.opts.Inspector, c.termsNow)
 				switch {
 				case lerr == nil:
 					in = seen.Intent()
@@ -262,12 +262,15 @@ func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, caus
 
 // get reads an intent as it stands under what the profile promises now.
 func (c *Client) get(ctx context.Context, ref keyring.Ref) (keyring.Intent, error) {
-	return c.ring.GetUnder(ctx, ref, func(in keyring.Intent) keyring.Terms {
-		if in.Terms.Profile != c.profile.Name() {
-			return in.Terms
-		}
-		return c.profile.TermsFor(in.Request)
-	})
+	return c.ring.GetUnder(ctx, ref, c.termsNow)
+}
+
+// termsNow are what the profile promises now, for an intent of its own.
+func (c *Client) termsNow(in keyring.Intent) keyring.Terms {
+	if in.Terms.Profile != c.profile.Name() {
+		return in.Terms
+	}
+	return c.profile.TermsFor(in.Request)
 }
 
 // allowed asks Options.Access.
@@ -292,6 +295,18 @@ func (c *Client) unknown(ctx context.Context, ref keyring.Ref, err error) error 
 	}
 	return err
 }
+
+// optionError tells that a function of the options reported an error, without
+// quoting it: such errors often quote a URL with its query.
+type optionError struct {
+	option string
+	cause  error
+}
+
+func (o optionError) Error() string {
+	return fmt.Sprintf("Options.%s reported an error (%T)", o.option, o.cause)
+}
+func (o optionError) Unwrap() error { return o.cause }
 
 // accessError tells that Options.Access said no. It does not quote the cause:
 // whoever is turned away learns nothing by it.

@@ -208,6 +208,9 @@ func (c *Client) fail(ctx context.Context, op string, ref keyring.Ref, err error
 	in, gerr := c.get(context.WithoutCancel(ctx), ref)
 	switch {
 	case errors.Is(gerr, keyring.ErrNotFound):
+		if c.unknown(ctx, ref, gerr) != gerr { //nolint:errorlint // the very same: Access has nothing against it
+			return e
+		}
 		e.Outcome = keyring.Outcome{State: keyring.StateNeverSent, Next: "Nothing was stored or sent."}
 	case gerr != nil:
 		return e

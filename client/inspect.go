@@ -35,7 +35,7 @@ func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspecti
 			return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
 		}
 	}
-	seen, err := c.ring.Inspect(ctx, ref, c.opts.Inspector)
+	seen, err := c.ring.InspectUnder(ctx, ref, c.opts.Inspector, c.termsNow)
 	if err != nil {
 		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
 	}

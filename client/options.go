@@ -172,6 +172,17 @@ func (o *Options) settle() error {
 			return fmt.Errorf("%w: Options.Retry: %w", keyring.ErrInvalid, err)
 		}
 	}
+	if by := o.Inspector; by != nil {
+		// A program's look, whatever it is made of: one by keyring.Attest would
+		// count as a person's, for every intent. Its errors are not quoted.
+		o.Inspector = keyring.InspectorFunc(func(ctx context.Context, in keyring.Intent) (keyring.Finding, error) {
+			f, err := by.Inspect(ctx, in)
+			if err != nil {
+				err = optionError{"Inspector", err}
+			}
+			return f, err
+		})
+	}
 	if o.Budget == nil {
 		o.Budget = &retry.Budget{}
 	}

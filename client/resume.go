@@ -20,7 +20,8 @@ const atOnce = 4
 // so that none holds up the others. For each it yields what [Client.Send] would
 // return, as it comes to an outcome; those that cannot be sent now (too soon,
 // credentials missing, in need of a look, damaged) are yielded like the others.
-// Call it at start-up, before new work.
+// Those that Options.Access refuses are left out. Call it at start-up, before
+// new work.
 //
 // An error of the listing itself is yielded with a nil Result. Ending the loop
 // early starts nothing more and waits for what is under way to be recorded; so
@@ -95,6 +96,9 @@ func (c *Client) open(ctx context.Context) (map[string][]keyring.Intent, error) 
 	for in, err := range c.ring.List(ctx, keyring.Query{Scope: c.opts.Scope, OpenOnly: true}) {
 		if err != nil {
 			return nil, err
+		}
+		if c.allowed(ctx, in) != nil {
+			continue // not even its ref is told
 		}
 		if in.State == keyring.StateDamaged || in.Terms.Profile == c.profile.Name() {
 			origin := canon.Origin(in.Request.URL)

@@ -25,6 +25,7 @@ type view struct {
 // counts as unclear, unless it is the one under way.
 type facts struct {
 	done        *attempt // the effect exists, under any key
+	doneNow     bool     // and under the current one
 	doneIDs     int      // different effect ids seen
 	doneGens    int      // keys under which an effect was seen
 	laterSent   bool     // something was sent under a later key than the first effect's
@@ -133,7 +134,7 @@ func (v view) facts() facts {
 			if kind == VerdictDone {
 				doneHere = true
 				if f.done == nil || f.done.Verdict.Unreadable && !a.Verdict.Unreadable {
-					f.done = a
+					f.done, f.doneNow = a, gi == current
 				}
 				if id := a.Verdict.EffectID; id != "" {
 					ids[id] = true
@@ -252,7 +253,7 @@ func (v view) mayStart(out *Outcome, f facts) bool {
 	case StateUnknown, StatePending:
 		return !out.NeedsInspection
 	case StateDone: // for the answer alone; see Hold.Start
-		return f.done != nil && f.done.Verdict.Unreadable && !out.Broken && v.terms.Dedup == DedupKey && !v.tooOld()
+		return f.done != nil && f.doneNow && f.done.Verdict.Unreadable && !out.Broken && v.terms.Dedup == DedupKey && !v.tooOld()
 	case StateSending, StateConflict, StateExpired, StateRefused, StateAbandoned, StateDamaged:
 	}
 	return false

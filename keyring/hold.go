@@ -145,6 +145,21 @@ func (r *Ring) keepClockDoubt(ctx context.Context, e entry, v view) {
 	}
 }
 
+// As names the credential in use from the next [Hold.Start] on, see
+// [Current]. The attempt that [Ring.BeginHeld] has prepared keeps the one that
+// it was recorded under. It reports [ErrInvalid] for a name that cannot be one.
+func (h *Hold) As(identity string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := checkIdentity(identity); err != nil {
+		return wrap("start", h.entry.stored.Ref, err)
+	}
+	if !h.prepared {
+		h.now.Identity = identity
+	}
+	return nil
+}
+
 // Intent returns what is known about the intent as this hold saw it last.
 func (h *Hold) Intent(ctx context.Context) Intent {
 	h.mu.Lock()

@@ -43,10 +43,12 @@ func (k FindingKind) String() string {
 // secret belongs in it.
 type Finding struct {
 	Kind     FindingKind
-	EffectID string    // the provider's id of what was found; at most 256 bytes
-	By       string    // who or what looked; at most 256 bytes
-	Evidence string    // what was seen, for whoever reads it later; at most 1024 bytes
-	At       time.Time // when it was seen; zero: when the look began
+	EffectID string // the provider's id of what was found; at most 256 bytes
+	By       string // who or what looked; at most 256 bytes
+	Evidence string // what was seen, for whoever reads it later; at most 1024 bytes
+	// At is when it was seen; zero: when the look began. "Absent" seen before it
+	// counts, does not count.
+	At time.Time
 }
 
 // Inspector looks at the provider's side for the effect of an intent: by a list
@@ -109,11 +111,23 @@ func (i Inspection) Intent() Intent { return i.intent }
 // damaged record unless by is an [Attest], [ErrPurged], and what the inspector
 // reports.
 func (r *Ring) Inspect(ctx context.Context, ref Ref, by Inspector) (Inspection, error) {
+	return r.InspectUnder(ctx, ref, by, nil)
+}
+
+// InspectUnder is [Ring.Inspect] under the terms that hold now, as terms gives
+// them for the intent: of those and the stored ones the stricter say when
+// "absent" counts. Nil means the stored ones alone.
+func (r *Ring) InspectUnder(ctx context.Context, ref Ref, by Inspector, terms func(Intent) Terms) (Inspection, error) {
 	e, err := r.load(ctx, "inspect", ref)
 	if err != nil {
 		return Inspection{}, err
 	}
-	seen, err := r.inspect(ctx, e, by, "", nil)
+	var now *Terms
+	if terms != nil && e.unusable() == nil {
+		t := terms(r.intent(ctx, e, nil))
+		now = &t
+	}
+	seen, err := r.inspect(ctx, e, by, "", now)
 	return seen, wrap("inspect", e.stored.Ref, err)
 }
 
@@ -148,7 +162,7 @@ func (r *Ring) inspect(ctx context.Context, e entry, by Inspector, hold string, 
 	}
 	var until time.Duration
 	if f.Kind == FindingAbsent {
-		until = v.unsettled(r.clockTrusted())
+		until = v.unsettled(r.clockTrusted(), v.now.Wall.Sub(f.At))
 	}
 	stored := finding{
 		Kind: f.Kind, EffectID: f.EffectID, By: f.By, Evidence: f.Evidence, Said: f.At,
@@ -234,8 +248,9 @@ func (f *finding) finding() Finding {
 // the last moment at which any attempt of the generation could have left. Where
 // the clock that would have to tell cannot be believed, it is counted from the
 // first look in this boot that came after the attempt: too soon as that was, it
-// is the earliest moment that we are sure of.
-func (v view) unsettled(trusted bool) time.Duration {
+// is the earliest moment that we are sure of. What was seen before the look
+// began, ago, counts from then.
+func (v view) unsettled(trusted bool, ago time.Duration) time.Duration {
 	settle := cmpOr(v.terms.Settle, defaultSettle)
 	var left time.Duration
 	for i := range v.rec.current().Attempts {
@@ -251,7 +266,7 @@ func (v view) unsettled(trusted bool) time.Duration {
 		if v.now.Boot != last.Boot && (!trusted || v.rec.ClockOff || v.rec.wentBack(v.now)) {
 			gone = v.sinceLook(a.Number)
 		}
-		left = max(left, settle+grace-gone)
+		left = max(left, settle+grace-gone+max(0, ago))
 	}
 	return left
 }
@@ -322,7 +337,7 @@ func (r *Ring) closeDamaged(ctx context.Context, e entry, f Finding) (Inspection
 		if v.live {
 			return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.heldUntil(), Err: ErrHeld}
 		}
-		if until := v.unsettled(r.clockTrusted()); f.Kind == FindingAbsent && until > 0 {
+		if until := v.unsettled(r.clockTrusted(), v.now.Wall.Sub(f.At)); f.Kind == FindingAbsent && until > 0 {
 			return Inspection{}, &Error{Op: "inspect", Ref: e.stored.Ref, Until: v.now.Wall.Add(until), Err: fmt.Errorf("%w to count as absent", ErrTooSoon)}
 		}
 	}

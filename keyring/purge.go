@@ -21,6 +21,10 @@ type tombstone struct {
 
 const tombMagic = "SKT"
 
+// endlessKept is how long after its deadline an attempt without an end keeps
+// its intent from being purged: a process that was suspended may come back.
+const endlessKept = 24 * time.Hour
+
 func isTombstone(b []byte) bool { return len(b) >= 3 && string(b[:3]) == tombMagic }
 
 // encode gives Record.Data for a tombstone, under 200 bytes with an effect id
@@ -96,6 +100,13 @@ func (r *Ring) purgeable(ctx context.Context, e entry, before time.Time) bool {
 	state, out := v.fold()
 	if !state.Final() || out.Broken || v.live || !e.rec.Last.Wall.Before(before) || !e.rec.Last.Wall.Before(v.now.Wall) {
 		return false
+	}
+	for _, g := range e.rec.Generations {
+		for i := range g.Attempts { // one without an end may yet be told of
+			if a := &g.Attempts[i]; a.End == nil && since(v.now, a.Start) < a.Deadline+endlessKept {
+				return false
+			}
+		}
 	}
 	for n := range e.rec.Generations {
 		old := *e.rec

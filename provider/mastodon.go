@@ -45,6 +45,8 @@ func mastodonSpec() Spec {
 		Endpoints: []Endpoint{{
 			// docs.joinmastodon.org, methods/statuses, read 2026-11.
 			Pattern: "POST /api/v1/statuses",
+			// The same page, read 2026-11: a status, posted or scheduled, has an id.
+			SuccessAt: "/id",
 			Terms: keyring.Terms{
 				Dedup: keyring.DedupKey,
 				// The same page, and post_status_service.rb, read 2026-11. It is

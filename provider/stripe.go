@@ -42,6 +42,9 @@ func Stripe() Profile {
 			// docs.stripe.com/api/idempotent_requests, read 2026-11: POST takes a key;
 			// on GET and DELETE it is ignored.
 			Pattern: "POST /v1/{rest...}",
+			// docs.stripe.com/api, read 2026-11: every object says in "object" what it
+			// is. A 200 without it is somebody else's, or not whole.
+			SuccessAt: "/object",
 			Terms: keyring.Terms{
 				Dedup: keyring.DedupKey,
 				// The same page and docs.stripe.com/error-low-level, read 2026-11:
@@ -69,7 +72,8 @@ func Stripe() Profile {
 				{Status: 429, Code: "lock_timeout", Kind: keyring.VerdictUnclear},
 				// docs.stripe.com/api/errors, read 2026-11: 402 is "request failed", the
 				// operation's own no to good parameters; such are kept under the key.
-				{Status: 402, Kind: keyring.VerdictRefused, ByOperation: true},
+				// Only with Stripe's own type: a gateway on the way answers 402 as well.
+				{Status: 402, Code: "card_error", Kind: keyring.VerdictRefused, ByOperation: true},
 			},
 		}},
 	})

@@ -138,7 +138,9 @@ func (c *compiled) byCode(a answer) (reading, bool) {
 			if r.Code != "" && r.fits(a.Status) {
 				for _, code := range a.codes {
 					if code == r.Code {
-						return r.read(a, code), true
+						out := r.read(a, code)
+						out.Code = a.codes[0] // the most telling one stands first in CodeAt
+						return out, true
 					}
 				}
 			}

@@ -52,7 +52,7 @@ func (b *Budget) Return() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	share := b.Share
-	if share <= 0 {
+	if !(share > 0) { // zero, negative, and what is no number
 		share = defaultShare
 	}
 	b.spent = max(0, b.spent-share)

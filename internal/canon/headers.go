@@ -68,10 +68,11 @@ var (
 		"apikey", "hapikey", "accesstoken", "authtoken", "idtoken", "refreshtoken", "oauthtoken", "oauthsignature", "oauthnonce",
 		"oauthtimestamp", "oauthconsumerkey", "clientsecret", "privatetoken", "sessiontoken", "jwt", "bearer", "authorization",
 		"sig", "signature", "xamzsignature", "xamzcredential", "xamzsecuritytoken", "xamzdate", "xgoogsignature", "xgoogcredential",
-		"awsaccesskeyid",
+		"awsaccesskeyid", "subscriptionkey", "hmac", "googleaccessid",
 	)
 	doubtfulParams = set(
 		"token", "secret", "auth", "password", "passwd", "pwd", "passphrase", "credential", "credentials", "session", "sessionid", "otp",
+		"usertoken", "accesskey", "appkey", "authkey", "pin",
 	)
 )
 
