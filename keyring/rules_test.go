@@ -641,3 +641,45 @@ func TestRuleAnAttemptWithoutAnEndIsDoubt(t *testing.T) {
 		t.Errorf("a refusal after it: %s", in.State)
 	}
 }
+
+// A look counts from when it says that something was seen.
+func TestRuleAFindingCountsFromWhenItWasSeen(t *testing.T) {
+	w := newWorld(t)
+	before := w.clock.r.Wall.Add(-time.Hour)
+	w.attempt(w.begun(draft()), keyring.Verdict{}, keyring.After{})
+	w.clock.pass(24 * time.Hour)
+	_, err := w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent, At: before}))
+	if !errors.Is(err, keyring.ErrTooSoon) {
+		t.Errorf("seen before the first attempt: %v, want ErrTooSoon", err)
+	}
+	if _, err = w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent, At: w.clock.r.Wall.Add(-time.Hour)})); err != nil {
+		t.Errorf("seen an hour ago: %v", err)
+	}
+}
+
+// A late, unreadable success under an earlier key is no reason to fetch its
+// answer under the present one.
+func TestRuleALateDoneStopsTheLaterKey(t *testing.T) {
+	for _, unreadable := range []bool{false, true} {
+		w := newWorld(t)
+		first := w.begun(draft())
+		if _, err := first.Start(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.pass(24 * time.Hour)
+		seen, err := w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.ring.Rekey(w.ctx, seen, draft()); err != nil {
+			t.Fatal(err)
+		}
+		second := w.acquire()
+		if _, err := first.Finish(w.ctx, keyring.Verdict{Kind: keyring.VerdictDone, Unreadable: unreadable}, nil, keyring.After{}); err != nil {
+			t.Fatal(err)
+		}
+		if key, err := second.Start(w.ctx); !errors.Is(err, keyring.ErrFinal) {
+			t.Errorf("unreadable %v: key %q, %v; want ErrFinal", unreadable, key, err)
+		}
+	}
+}
