@@ -105,10 +105,10 @@ func manifestEnds(t *testing.T, dir string) []int {
 	return ends
 }
 
-// TestDamageRefused damages keyrings in each way that was found to make Badger
+// TestC53DamageIsRefused damages keyrings in each way that was found to make Badger
 // come up emptier, panic or fail, and demands an error of the right kind and
 // that not a byte has changed. It includes field case C53 (a) and (b).
-func TestDamageRefused(t *testing.T) {
+func TestC53DamageIsRefused(t *testing.T) {
 	tm := newTemplate(t)
 	manifest := func(f func(b []byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) { edit(t, filepath.Join(dir, "badger", "MANIFEST"), f) }

@@ -24,9 +24,9 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestReopen is field case C57, with 16 writers. The 200 rounds that it asks
+// TestC57ReopenAfterKill is field case C57, with 16 writers. The 200 rounds that it asks
 // for take 40 seconds: KEYRINGTEST_ROUNDS=200 runs them.
-func TestReopen(t *testing.T) {
+func TestC57ReopenAfterKill(t *testing.T) {
 	if os.Getenv("KEYRINGTEST_ROUNDS") == "" {
 		t.Setenv("KEYRINGTEST_ROUNDS", "40")
 	}
