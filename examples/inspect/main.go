@@ -87,7 +87,7 @@ func (s *shop) conflict(ctx context.Context) error {
 		return err
 	}
 	s.add(line{
-		order: "order-3", what: "its key was used for another", look: seen.Finding().Kind.String(),
+		order: "order-3", what: "its key was used elsewhere", look: seen.Finding().Kind.String(),
 		then: "sent under another key", want: counts{"done by server", 2, 2, 1},
 	}, res)
 	return nil
