@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"text/tabwriter"
 
 	"github.com/samekey/samekey/badgerkeys"
 	"github.com/samekey/samekey/client"
@@ -42,7 +43,21 @@ func (r *registry) act(hit clienttest.Seen) (int, http.Header, []byte) {
 	return http.StatusCreated, clienttest.JSON(), []byte(`{}`)
 }
 
-// play publishes three releases, each of which is answered with a 503.
+const opening = `A program publishes three releases to a registry that knows no keys. The first answer
+to each is a 503, which may mean that it was stored, or not.
+
+`
+
+const closing = `
+THE LOOK SAYS  what a GET of the release's name shows, compared by its hash
+OUTCOME        what is known in the end, and by whose word
+PUTS           requests to publish that the registry saw
+
+Shown: nothing was published twice, and nobody else's release was taken for ours.
+`
+
+// play publishes three releases, each of which is answered with a 503, and
+// writes what came of them.
 func play(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "samekey-nokey-")
 	if err != nil {
@@ -70,15 +85,18 @@ func play(ctx context.Context) (err error) {
 	theirs := sha256.Sum256([]byte("somebody else's"))
 	reg.hashes["/pkg/ours/2.0.0"] = hex.EncodeToString(theirs[:])
 	unavailable := []byte(`{"code":"unavailable"}`)
+	fmt.Print(opening)
+	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "WHAT HAPPENS\tTHE LOOK SAYS\tWHAT FOLLOWS\tOUTCOME\tPUTS")
 	for _, x := range []struct {
-		what, path string
-		fault      clienttest.Fault
-		state      keyring.State
-		puts       int
+		what, look, then, path string
+		fault                  clienttest.Fault
+		state                  keyring.State
+		puts                   int
 	}{
-		{"stored, then 503", "/pkg/ours/1.0.0", clienttest.ActThenAnswer(503, clienttest.JSON(), unavailable), keyring.StateDone, 1},
-		{"503, and the name is somebody else's", "/pkg/ours/2.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateRefused, 1},
-		{"503, and nothing stored", "/pkg/ours/3.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateDone, 2},
+		{"stored, then 503", "present", "nothing is sent", "/pkg/ours/1.0.0", clienttest.ActThenAnswer(503, clienttest.JSON(), unavailable), keyring.StateDone, 1},
+		{"503, and the name is somebody else's", "other", "nothing is sent", "/pkg/ours/2.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateRefused, 1},
+		{"503, and nothing stored", "absent", "sent once more", "/pkg/ours/3.0.0", clienttest.Answer(503, clienttest.JSON(), unavailable), keyring.StateDone, 2},
 	} {
 		srv.Script(x.fault)
 		res, err := publish(ctx, c, api+x.path, []byte("release "+x.path))
@@ -91,14 +109,25 @@ func play(ctx context.Context) (err error) {
 				puts++
 			}
 		}
-		fmt.Printf("%-37s %s by %s, %d PUT\n", x.what+":", res.Outcome.State, res.Outcome.Source, puts)
+		look, by := "none", "registry"
+		for _, f := range res.Intent.Findings {
+			look = f.Kind.String() // the last one
+		}
+		if res.Outcome.Source == keyring.SourceInspection {
+			by = "look"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s by %s\t%d\n", x.what, look, x.then, res.Outcome.State, by, puts)
 		refused := errors.Is(err, client.ErrRefused)
-		if res.Outcome.State != x.state || puts != x.puts || len(srv.Keys(x.path)) != 0 || (err == nil) == refused {
-			return fmt.Errorf("%s is wrong: %s after %d PUT, want %s after %d: %w", x.path, res.Outcome.State, puts, x.state, x.puts, err)
+		if look != x.look || res.Outcome.State != x.state || puts != x.puts || len(srv.Keys(x.path)) != 0 || (err == nil) == refused {
+			return fmt.Errorf("%s is wrong: %s after %d PUT, the look said %s; want %s after %d, %s: %w", x.path, res.Outcome.State, puts, look, x.state, x.puts, x.look, err)
 		}
 	}
 	if n := srv.Effects(); n != 2 {
 		return fmt.Errorf("the registry stored %d releases, want 2", n)
 	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Print(closing)
 	return nil
 }

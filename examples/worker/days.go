@@ -30,13 +30,14 @@ func playTwoDays(ctx context.Context) (err error) {
 	}
 	d := days{srv: srv, dir: filepath.Join(dir, "keyring"), api: api}
 
-	fmt.Println("first day:")
+	fmt.Println("A worker charges orders on two days. Each line is how a charge ended that day.")
+	fmt.Println("first day: an answer is lost, and another one is still to come when the day ends")
 	srv.On(path("order-2"), clienttest.LoseAnswer())
 	srv.On(path("order-3"), clienttest.StallAfter())
 	if err := d.day(ctx, []string{"order-1", "order-2", "order-3"}, map[string]int{"order-1": 1, "order-2": 2, "order-3": 1}); err != nil {
 		return err
 	}
-	fmt.Println("second day:")
+	fmt.Println("second day: the worker goes on with what was left open, and has one new order")
 	if err := d.day(ctx, []string{"order-4"}, map[string]int{"order-3": 2, "order-4": 1}); err != nil {
 		return err
 	}

@@ -97,12 +97,19 @@ func resume(ctx, calls context.Context, c *client.Client) time.Time {
 }
 
 func charge(ctx context.Context, c *client.Client, api, order string) {
+	ref := keyring.Ref{Name: order + "/charge"}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, api+path(order), strings.NewReader(`{"amount":1250}`))
-	if err == nil {
-		req.Header.Set("Content-Type", "application/json")
-		_, err = c.Do(ctx, keyring.Ref{Name: order + "/charge"}, req)
+	if err != nil {
+		fmt.Printf("  %s: %v\n", ref, err)
+		return
 	}
-	if err != nil { // what was recorded stays open, and resume comes back to it
-		fmt.Printf("  %s: %v\n", order, err)
+	req.Header.Set("Content-Type", "application/json")
+	// What was recorded stays open after an error, and resume comes back to it. A
+	// program of your own logs the error too: it says why.
+	switch _, err = c.Do(ctx, ref, req); {
+	case errors.Is(err, keyring.ErrClosed):
+		fmt.Printf("  %s: %s, the day ended before its answer came\n", ref, client.OutcomeOf(err).State)
+	case err != nil:
+		fmt.Printf("  %s: %s. %s\n", ref, client.OutcomeOf(err).State, client.OutcomeOf(err).Next)
 	}
 }
