@@ -5,16 +5,15 @@
 //
 //	go run ./examples/nokey
 //
-// registry.go plays the registry. The exit status is 0 only if nothing was
+// This file has the client and its look, publish.go the call; registry.go plays
+// the registry. The exit status is 0 only if nothing was
 // published twice and nobody else's release was taken for ours.
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -83,25 +82,4 @@ func byHash(ctx context.Context, in keyring.Intent) (keyring.Finding, error) {
 		f.Kind, f.Evidence = keyring.FindingOther, "its hash is "+got
 	}
 	return f, nil
-}
-
-// publish may be called again for the same release. Where a look came too early
-// to count, it waits and makes the same call once more.
-func publish(ctx context.Context, c *client.Client, url string, content []byte) (*client.Result, error) {
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(content))
-		if err != nil {
-			return nil, err
-		}
-		res, err := c.Do(ctx, keyring.Ref{Name: url}, req)
-		var early *keyring.Error
-		if !errors.Is(err, keyring.ErrTooSoon) || !errors.As(err, &early) {
-			return res, err
-		}
-		select {
-		case <-time.After(max(time.Until(early.Until), time.Second)): // each look costs a request
-		case <-ctx.Done():
-			return res, err
-		}
-	}
 }

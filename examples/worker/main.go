@@ -4,7 +4,7 @@
 //
 //	go run ./examples/worker
 //
-// This file is the program; days.go plays the payment server and two days of
+// This file is the program, charge.go one call of it; days.go plays the payment server and two days of
 // work. The exit status is 0 only if each order was charged once and nothing was
 // left open.
 package main
@@ -13,15 +13,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/samekey/samekey/badgerkeys"
 	"github.com/samekey/samekey/client"
-	"github.com/samekey/samekey/keyring"
 	"github.com/samekey/samekey/provider"
 	"github.com/samekey/samekey/retry"
 )
@@ -94,22 +91,4 @@ func resume(ctx, calls context.Context, c *client.Client) time.Time {
 		}
 	}
 	return next
-}
-
-func charge(ctx context.Context, c *client.Client, api, order string) {
-	ref := keyring.Ref{Name: order + "/charge"}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, api+path(order), strings.NewReader(`{"amount":1250}`))
-	if err != nil {
-		fmt.Printf("  %s: %v\n", ref, err)
-		return
-	}
-	req.Header.Set("Content-Type", "application/json")
-	// What was recorded stays open after an error, and resume comes back to it. A
-	// program of your own logs the error too: it says why.
-	switch _, err = c.Do(ctx, ref, req); {
-	case errors.Is(err, keyring.ErrClosed):
-		fmt.Printf("  %s: %s, the day ended before its answer came\n", ref, client.OutcomeOf(err).State)
-	case err != nil:
-		fmt.Printf("  %s: %s. %s\n", ref, client.OutcomeOf(err).State, client.OutcomeOf(err).Next)
-	}
 }
