@@ -20,8 +20,8 @@ import (
 // record and nothing is sent. Calls at the same time share one sending and its
 // outcome.
 //
-// The error is nil if and only if the effect exists. Otherwise it is an
-// [*Error], whose Outcome says what is known and what may be done; it matches
+// The error is nil if and only if the effect of req is known to exist. Otherwise
+// it is an [*Error], whose Outcome says what is known and what may be done; it matches
 // the errors of this package, and of package keyring: ErrInvalid for a request
 // that cannot be used and ErrDiffers for one that is not the one on record
 // (nothing is sent), ErrTooSoon with Outcome.NotBefore, ErrNeedsInspection.

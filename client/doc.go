@@ -13,7 +13,8 @@
 //	res, err := c.Do(ctx, keyring.Ref{Name: "order-8123/charge"}, req)
 //
 // and at [OutcomeOf] for an error. [Client.Begin] and [Client.Send] are the two
-// halves of Do, for programs that record now and send later.
+// halves of Do, for programs that record now and send later. [Client.Resume]
+// goes on with what a restart left open.
 //
 // A client adds nothing to what the provider promises: where an endpoint does
 // not de-duplicate, a call is sent once, and doubt remains doubt. Package
