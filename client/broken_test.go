@@ -211,3 +211,40 @@ func TestAGatewaysBillIsNoDecline(t *testing.T) {
 		e.srv.Unscript()
 	}
 }
+
+func TestAPersonsWordGoesByTheStricterSettleToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, settling(t, time.Second), &clienttest.Options{NoDedup: true}, client.Options{Retry: retry.Exponential{}})
+		e.srv.Script(clienttest.LoseAnswer())
+		res, err := e.do("inv-7", e.post("/pay", pay))
+		e.state(res, err, keyring.StateUnknown)
+		time.Sleep(5 * time.Minute)
+		e.profile = settling(t, 2*time.Hour)
+		e.restart(nil)
+		absent := keyring.Finding{Kind: keyring.FindingAbsent, By: "ann"}
+		if _, err := e.client.Attest(e.ctx, keyring.Ref{Name: "inv-7"}, absent); !errors.Is(err, keyring.ErrTooSoon) {
+			t.Errorf("%v, want ErrTooSoon", err)
+		}
+		time.Sleep(2 * time.Hour)
+		if _, err := e.client.Attest(e.ctx, keyring.Ref{Name: "inv-7"}, absent); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What an inspector's error wraps is no word of the ring's.
+func TestAnInspectorsErrorTakesNoWarningAway(t *testing.T) {
+	for _, cause := range []error{keyring.ErrFinal, &keyring.Error{Op: "get", Until: time.Now().Add(99 * time.Hour), Err: keyring.ErrTooSoon}} {
+		e := start(t, nodedup(t), &clienttest.Options{NoDedup: true}, client.Options{Inspector: keyring.InspectorFunc(func(context.Context, keyring.Intent) (keyring.Finding, error) {
+			return keyring.Finding{}, fmt.Errorf("my list: %w", cause)
+		})})
+		e.srv.Script(clienttest.LoseAnswer())
+		for range 2 {
+			res, err := e.do("inv-7", e.post("/pay", pay))
+			e.state(res, err, keyring.StateUnknown)
+			if !errors.Is(err, keyring.ErrNeedsInspection) || !res.Outcome.NeedsInspection || !strings.Contains(err.Error(), "Options.Inspector") || !res.Outcome.NotBefore.IsZero() {
+				t.Errorf("%v, not before %v", err, res.Outcome.NotBefore)
+			}
+		}
+	}
+}

@@ -247,6 +247,11 @@ func (c *call) sameIdentity(ctx context.Context, in keyring.Intent) error {
 	if err != nil || len(in.Attempts) == 0 {
 		return err
 	}
+	if len(in.Attempts) > 1 || in.Generation > 1 { // Authorize may have taken long, and an earlier attempt been told of
+		if latest, err := c.client.ring.Get(ctx, in.Ref); err == nil && latest.State == keyring.StateDone && in.State != keyring.StateDone {
+			return fmt.Errorf("an earlier attempt took effect meanwhile: %w", keyring.ErrFinal)
+		}
+	}
 	if was := in.Attempts[len(in.Attempts)-1].Identity; was != now {
 		return fmt.Errorf("%w: the attempt was recorded as %s, and would go out as %s", errIdentity, was, now)
 	}

@@ -201,6 +201,8 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 					return c.outcome(ctx, op, in, true, err)
 				}
 				continue
+			case errors.Is(err, keyring.ErrFinal): // since it was read: an outcome, no failure
+				return c.refresh(ctx, op, in, nil)
 			case err != nil:
 				return c.refresh(ctx, op, in, err)
 			}
@@ -253,9 +255,6 @@ func (c *Client) refresh(ctx context.Context, op string, in keyring.Intent, caus
 	now, err := c.get(context.WithoutCancel(ctx), in.Ref)
 	if err != nil {
 		return c.outcome(ctx, op, in, true, join(cause, err))
-	}
-	if errors.Is(cause, keyring.ErrFinal) {
-		cause = nil
 	}
 	return c.outcome(ctx, op, now, true, cause)
 }
@@ -339,7 +338,7 @@ func (c *Client) outcome(ctx context.Context, op string, in keyring.Intent, reco
 		out.NeedsInspection, out.NotBefore = true, time.Time{}
 		out.Next = "It may have taken effect, and as things are now sending it again is not protected; look at the provider."
 	}
-	if early := (*keyring.Error)(nil); out.NeedsInspection && errors.As(cause, &early) && errors.Is(early, keyring.ErrTooSoon) {
+	if early, theirs := (*keyring.Error)(nil), (optionError{}); !errors.As(cause, &theirs) && out.NeedsInspection && errors.As(cause, &early) && errors.Is(early, keyring.ErrTooSoon) {
 		out.NotBefore = early.Until // when the look that came too early counts
 	}
 	res := &Result{Intent: in, Outcome: out, Answer: answer}

@@ -11,18 +11,29 @@ import (
 // Inspect asks Options.Inspector for a look at the provider's side and records
 // what it says; see [keyring.Ring.Inspect] for when it counts and for the
 // errors. It reports keyring.ErrInvalid where there is no inspector (for what a
-// person saw, call Inspect on [Client.Ring] with [keyring.Attest]) and for an
-// intent of another profile: what this client's inspector cannot find is no
+// person saw there is [Client.Attest]) and for an intent of another profile: what this client's inspector cannot find is no
 // word about another provider.
 func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspection, error) {
+	if c.err == nil && c.opts.Inspector == nil {
+		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, fmt.Errorf("%w: Options.Inspector is nil", keyring.ErrInvalid))
+	}
+	return c.inspect(ctx, ref, c.opts.Inspector)
+}
+
+// Attest records what a person saw at the provider's side; see
+// [keyring.Attest] and [keyring.Ring.Inspect] for when it counts and for the
+// errors. It asks Options.Access, and goes by the stricter of the recorded terms
+// and what the profile promises now.
+func (c *Client) Attest(ctx context.Context, ref keyring.Ref, f keyring.Finding) (keyring.Inspection, error) {
+	return c.inspect(ctx, ref, keyring.Attest(f))
+}
+
+func (c *Client) inspect(ctx context.Context, ref keyring.Ref, by keyring.Inspector) (keyring.Inspection, error) {
 	ctx, leave, err := c.enter(ctx)
 	if err != nil {
 		return keyring.Inspection{}, c.fail(context.Background(), "inspect", ref, err)
 	}
 	defer leave()
-	if c.opts.Inspector == nil {
-		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, fmt.Errorf("%w: Options.Inspector is nil", keyring.ErrInvalid))
-	}
 	in, err := c.get(ctx, ref)
 	if err != nil {
 		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, c.unknown(ctx, ref, err))
@@ -35,7 +46,7 @@ func (c *Client) Inspect(ctx context.Context, ref keyring.Ref) (keyring.Inspecti
 			return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
 		}
 	}
-	seen, err := c.ring.InspectUnder(ctx, ref, c.opts.Inspector, c.termsNow)
+	seen, err := c.ring.InspectUnder(ctx, ref, by, c.termsNow)
 	if err != nil {
 		return keyring.Inspection{}, c.fail(ctx, "inspect", ref, err)
 	}

@@ -89,6 +89,14 @@ func (t Terms) horizon(timeout, unknown time.Duration) (limit time.Duration, for
 	return retention - margin - timeout, false
 }
 
+// margin is the margin that zero stands for, apart from the attempt timeout.
+func (t Terms) margin(unknown time.Duration) time.Duration {
+	if t.Margin != 0 || t.Retention == Forever {
+		return t.Margin
+	}
+	return min(cmpOr(t.Retention, unknown)/10, maxMargin)
+}
+
 // spacing is how long after the n-th unclear attempt the next one waits.
 func (t Terms) spacing(n int) time.Duration {
 	if t.MarksRunning || n < 1 {
@@ -119,6 +127,9 @@ func (t Terms) stricter(u Terms, unknown time.Duration) Terms {
 	}
 	t.KeepsRefusals = t.KeepsRefusals && u.KeepsRefusals
 	t.MarksRunning = t.MarksRunning && u.MarksRunning
+	if t.Margin != u.Margin {
+		t.Margin = max(t.margin(unknown), u.margin(unknown))
+	}
 	if t.Retention != u.Retention {
 		if t.Retention == 0 {
 			t.Retention = unknown
@@ -128,7 +139,6 @@ func (t Terms) stricter(u Terms, unknown time.Duration) Terms {
 		}
 		t.Retention = min(t.Retention, u.Retention)
 	}
-	t.Margin = max(t.Margin, u.Margin)
 	if t.Spacing != u.Spacing {
 		t.Spacing = max(cmpOr(t.Spacing, defaultSpacing), cmpOr(u.Spacing, defaultSpacing))
 	}

@@ -47,7 +47,7 @@ func (r *Ring) BeginHeld(ctx context.Context, ref Ref, d Draft) (Intent, *Hold, 
 	if !created {
 		return in, nil, nil
 	}
-	now := Current{Terms: d.Terms, Identity: d.Identity}
+	now := Current{Terms: d.Terms, Identity: e.rec.current().Attempts[0].Identity}
 	return in, &Hold{ring: r, entry: e, id: e.rec.Hold.ID, now: now, attempt: 1, prepared: true}, nil
 }
 

@@ -103,12 +103,12 @@ func (v view) facts() facts {
 	var f facts
 	ids := map[string]bool{}
 	current := len(v.rec.Generations) - 1
+	protected := v.terms.Dedup == DedupNatural || v.terms.Dedup == DedupKey && !v.tooOld()
 	// Doubt counts whether its attempt has the lower or the higher number: an
 	// attempt that was told late may have been overtaken by one which took effect.
 	doubtAny := false // in any generation
 	for gi := range v.rec.Generations {
 		g := &v.rec.Generations[gi]
-		absent := g.absentAfter()
 		for i := range g.Findings {
 			switch n := &g.Findings[i]; n.Kind {
 			case FindingPresent:
@@ -130,7 +130,7 @@ func (v view) facts() facts {
 			}
 			under := a.End == nil && v.live && v.rec.Hold != nil && v.rec.Hold.ID == a.Hold
 			kind := a.Verdict.Kind
-			cancelled := a.Number <= absent && kind.doubt() && !under
+			cancelled := kind.doubt() && !under && g.lifted(a, protected)
 			if kind == VerdictDone {
 				doneHere = true
 				if f.done == nil || f.done.Verdict.Unreadable && !a.Verdict.Unreadable {

@@ -310,6 +310,7 @@ func TestOfTwoTermsTheStricterHold(t *testing.T) {
 		{"an unknown retention counts as its horizon", with(generous, func(t *Terms) { t.Retention = 0 }), with(generous, func(t *Terms) { t.Retention = time.Hour })},
 		{"longer waits", with(generous, func(t *Terms) { t.Margin, t.Spacing, t.Settle = time.Hour, time.Hour, time.Hour }), with(generous, func(t *Terms) { t.Margin, t.Spacing, t.Settle = time.Hour, time.Hour, time.Hour })},
 		{"a default that is longer", with(generous, func(t *Terms) { t.Spacing, t.Settle = 0, 0 }), with(generous, func(t *Terms) { t.Spacing, t.Settle = defaultSpacing, defaultSettle })},
+		{"a margin that is the default, an hour", with(generous, func(t *Terms) { t.Margin = 0 }), with(generous, func(t *Terms) { t.Margin = time.Hour })},
 		{"less is kept and marked", with(generous, func(t *Terms) { t.KeepsRefusals, t.MarksRunning = false, false }), with(generous, func(t *Terms) { t.KeepsRefusals, t.MarksRunning = false, false })},
 	} {
 		t.Run(c.claim, func(t *testing.T) {

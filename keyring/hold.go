@@ -164,7 +164,7 @@ func (h *Hold) start(ctx context.Context) (Key, error) {
 			g.Attempts = append(g.Attempts, h.ring.attempt(number, &mark, v.now, h.now.Identity))
 		})
 		if err == nil {
-			h.entry, h.attempt = e, number
+			h.entry, h.attempt, h.unsent = e, number, 0
 			return Key{e.rec.current().Key}, nil
 		}
 		if !errors.Is(err, ErrStale) {

@@ -207,6 +207,24 @@ func (g *generation) addFinding(f finding) {
 	}
 }
 
+// lifted says whether a look that found nothing lifts the doubt about an
+// attempt. After the provider said that it was still working, a program's look
+// does so only where a repeat is protected; and what was told after a look is
+// not lifted by it.
+func (g *generation) lifted(a *attempt, protected bool) bool {
+	for i := range g.Findings {
+		f := &g.Findings[i]
+		switch {
+		case f.Kind != FindingAbsent || f.After < a.Number:
+		case a.Verdict.Kind != VerdictPending:
+			return true
+		case (f.Attested || protected) && (a.End == nil || !a.End.after(f.At)):
+			return true
+		}
+	}
+	return false
+}
+
 // absentAfter is the number of the last attempt whose doubt is lifted by a look
 // that found nothing; 0: none.
 func (g *generation) absentAfter() int {
@@ -237,6 +255,9 @@ func (f Finding) checked(now time.Time) (Finding, error) {
 		f.At = now
 	}
 	f.At = f.At.Round(0).UTC()
+	if y := f.At.Year(); y < 1970 || y > 9999 { // a null date of some list, say
+		return f, fmt.Errorf("%w: the finding's At is in the year %d; leave it zero for now", ErrInvalid, y)
+	}
 	return f, nil
 }
 
@@ -251,7 +272,10 @@ func (f *finding) finding() Finding {
 // is the earliest moment that we are sure of. What was seen before the look
 // began, ago, counts from then.
 func (v view) unsettled(trusted bool, ago time.Duration) time.Duration {
-	settle := cmpOr(v.terms.Settle, defaultSettle)
+	// No sum of these overflows; what counts only after fifty years, never does.
+	const most = 50 * 365 * 24 * time.Hour
+	settle := min(cmpOr(v.terms.Settle, defaultSettle), most)
+	ago = min(max(0, ago), most)
 	var left time.Duration
 	for i := range v.rec.current().Attempts {
 		a := &v.rec.current().Attempts[i]
@@ -266,7 +290,7 @@ func (v view) unsettled(trusted bool, ago time.Duration) time.Duration {
 		if v.now.Boot != last.Boot && (!trusted || v.rec.ClockOff || v.rec.wentBack(v.now)) {
 			gone = v.sinceLook(a.Number)
 		}
-		left = max(left, settle+grace-gone+max(0, ago))
+		left = max(left, settle+min(grace, most)-min(max(-most, gone), most)+ago)
 	}
 	return left
 }

@@ -131,6 +131,14 @@ type stamp struct {
 	Boot string        `json:"boot"`
 }
 
+// after says whether s is later than t, by the monotonic clock within one boot.
+func (s stamp) after(t stamp) bool {
+	if s.Boot == t.Boot {
+		return s.Mono > t.Mono
+	}
+	return s.Wall.After(t.Wall)
+}
+
 func stampOf(r clock.Reading) stamp { return stamp{Wall: r.Wall, Mono: r.Mono, Boot: r.Boot} }
 
 // clone copies what an update may change, so that a write that fails leaves

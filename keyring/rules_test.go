@@ -683,3 +683,106 @@ func TestRuleALateDoneStopsTheLaterKey(t *testing.T) {
 		}
 	}
 }
+
+func TestRuleAFindingOfNoRealDateIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.attempt(w.begun(draft()), keyring.Verdict{}, keyring.After{})
+	for _, at := range []time.Time{time.Date(1, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600)), time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		_, err := w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent, At: at}))
+		if !errors.Is(err, keyring.ErrInvalid) {
+			t.Errorf("%v: %v, want ErrInvalid", at, err)
+		}
+	}
+	_, err := w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent, At: time.Unix(86400, 0)}))
+	if !errors.Is(err, keyring.ErrTooSoon) {
+		t.Errorf("seen in 1970: %v, want ErrTooSoon", err)
+	}
+}
+
+func TestRuleSettleForeverNeverSettles(t *testing.T) {
+	w := newWorld(t)
+	h := w.begun(draft(func(d *keyring.Draft) { d.Terms.Settle = keyring.Forever }))
+	if _, err := h.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w.clock.pass(24 * time.Hour)
+		if _, err := w.ring.Inspect(w.ctx, ref, saw(keyring.FindingAbsent)); !errors.Is(err, keyring.ErrTooSoon) {
+			t.Errorf("%v, want ErrTooSoon", err)
+		}
+	}
+}
+
+// Where a repeat is not protected, a program that finds nothing does not lift
+// what the provider said it was working on; a person does.
+func TestRuleAProgramDoesNotLiftPendingWithoutDedup(t *testing.T) {
+	for _, c := range []struct {
+		claim string
+		dedup keyring.Dedup
+		by    keyring.Inspector
+		want  keyring.State
+	}{
+		{"a program, nothing de-duplicated", keyring.DedupNone, saw(keyring.FindingAbsent), keyring.StatePending},
+		{"a person, nothing de-duplicated", keyring.DedupNone, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent}), keyring.StateNeverSent},
+		{"a program, by key", keyring.DedupKey, saw(keyring.FindingAbsent), keyring.StateNeverSent},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			w := newWorld(t)
+			w.attempt(w.begun(draft(func(d *keyring.Draft) { d.Terms.Dedup, d.Terms.KeepsRefusals = c.dedup, false })), keyring.Verdict{Kind: keyring.VerdictPending}, keyring.After{})
+			w.clock.pass(time.Hour)
+			if _, err := w.ring.Inspect(w.ctx, ref, c.by); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.get().State; got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRulePendingToldAfterALookCounts(t *testing.T) {
+	w := newWorld(t)
+	h := w.begun(draft(func(d *keyring.Draft) { d.Terms.Dedup, d.Terms.KeepsRefusals = keyring.DedupNone, false }))
+	if _, err := h.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(24 * time.Hour)
+	if _, err := w.ring.Inspect(w.ctx, ref, keyring.Attest(keyring.Finding{Kind: keyring.FindingAbsent})); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.pass(time.Second)
+	if _, err := h.Finish(w.ctx, keyring.Verdict{Kind: keyring.VerdictPending}, nil, keyring.After{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.get().State; got != keyring.StatePending {
+		t.Errorf("%s, want pending", got)
+	}
+}
+
+// A start that failed and was tried again is a start like any other.
+func TestRuleAStartTriedAgainIsNoLostOne(t *testing.T) {
+	w := newWorld(t)
+	store := &lossy{Store: w.store}
+	w.ring = keyring.New(store, nil)
+	if _, err := w.ring.Begin(w.ctx, ref, draft()); err != nil {
+		t.Fatal(err)
+	}
+	h := w.acquire()
+	store.fail = 1
+	if _, err := h.Start(w.ctx); !errors.Is(err, errLost) {
+		t.Fatal(err)
+	}
+	if _, err := h.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	store.fail = 1
+	if _, err := h.Finish(w.ctx, keyring.Verdict{}, nil, keyring.After{}); !errors.Is(err, errLost) {
+		t.Fatal(err)
+	}
+	if err := h.Release(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.get().State; got != keyring.StateUnknown {
+		t.Errorf("%s, want unknown: its key was handed out", got)
+	}
+}
