@@ -129,7 +129,7 @@ func unchanged(t testing.TB, dir string, before map[string]string) {
 func copyTree(t testing.TB, from string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "ring")
-	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+	walk := func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -141,6 +141,14 @@ func copyTree(t testing.TB, from string) string {
 			return err
 		}
 		return copyFile(path, filepath.Join(to, rel))
+	}
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		// An open database removes a log once it has become a table; a copy that
+		// needed it fails where it is looked at.
+		if err = walk(path, e, err); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
