@@ -248,3 +248,26 @@ func TestAnInspectorsErrorTakesNoWarningAway(t *testing.T) {
 		}
 	}
 }
+
+func TestResumeTellsNothingOfWhatIsRefusedMeanwhile(t *testing.T) {
+	e := start(t, dedup(t), nil, client.Options{})
+	if _, err := e.client.Begin(e.ctx, keyring.Ref{Name: "theirs"}, e.post("/pay", pay)); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	e.restart(func(o *client.Options) {
+		o.Access = func(context.Context, keyring.Intent) error {
+			if asked++; asked > 1 { // allowed while it is listed, and not any more
+				return errors.New("no")
+			}
+			return nil
+		}
+	})
+	for res, err := range e.client.Resume(e.ctx) {
+		t.Errorf("%v, %v", res, err)
+	}
+	if asked < 2 {
+		t.Error("this has tried nothing")
+	}
+	e.want(counts{})
+}

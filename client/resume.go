@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -81,6 +82,9 @@ func (c *Client) Resume(ctx context.Context) iter.Seq2[*Result, error] {
 		for o := range out {
 			if o.panic != nil {
 				panic(o.panic)
+			}
+			if denied := (accessError{}); errors.As(o.err, &denied) {
+				continue // it was allowed when it was listed, and is not any more
 			}
 			if !yield(o.res, o.err) {
 				return
