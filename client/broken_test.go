@@ -271,3 +271,63 @@ func TestResumeTellsNothingOfWhatIsRefusedMeanwhile(t *testing.T) {
 	}
 	e.want(counts{})
 }
+
+// Authorize itself signs somebody else in, after the attempt was recorded.
+func TestAnIdentityThatAuthorizeChangesSendsNothing(t *testing.T) {
+	who, calls := "alice", 0
+	e := start(t, dedup(t), nil, client.Options{
+		Credential: func(context.Context) (string, error) { return who, nil },
+		Authorize: func(_ context.Context, r *http.Request) error {
+			if calls++; calls > 1 {
+				who = "bob"
+			}
+			r.Header.Set("Authorization", "Bearer "+who)
+			return nil
+		},
+	})
+	e.srv.Script(clienttest.LoseAnswer())
+	res, err := e.do("inv-7", e.post("/pay", pay))
+	e.state(res, err, keyring.StateUnknown)
+	if calls < 2 {
+		t.Error("there was no second attempt: this has tried nothing")
+	}
+	for _, s := range e.srv.Requests() {
+		if s.Header.Get("Authorization") != "Bearer alice" {
+			t.Errorf("hit %d went out as %s", s.N, s.Header.Get("Authorization"))
+		}
+	}
+	e.want(counts{1, 1, 1, 1})
+}
+
+// The outcome that was waited for is the one that is told: a hold that is lost
+// before anything was sent starts no round of its own.
+func TestALostHoldTakesTheOthersOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, dedup(t), nil, client.Options{Retry: retry.Exponential{MaxAttempts: 1}})
+		ref := keyring.Ref{Name: "inv-7"}
+		if _, err := e.client.Begin(e.ctx, ref, e.post("/pay", pay)); err != nil {
+			t.Fatal(err)
+		}
+		other := e.client
+		stolen := false
+		e.restart(func(o *client.Options) {
+			// Asked after the hold was acquired: the lease passes, another one sends.
+			o.Access = func(_ context.Context, in keyring.Intent) error {
+				if in.HeldBy != "" && !stolen {
+					stolen = true
+					time.Sleep(10 * time.Minute)
+					e.srv.Script(clienttest.LoseAnswer())
+					res, err := other.Send(e.ctx, ref)
+					e.state(res, err, keyring.StateUnknown)
+				}
+				return nil
+			}
+		})
+		res, err := e.client.Send(e.ctx, ref)
+		e.state(res, err, keyring.StateUnknown)
+		if !stolen {
+			t.Error("the hold was not lost: this has tried nothing")
+		}
+		e.want(counts{1, 1, 1, 1})
+	})
+}

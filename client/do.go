@@ -210,7 +210,8 @@ func (c *Client) settle(ctx context.Context, op string, in keyring.Intent, hold 
 			continue
 		}
 		s := &call{client: c, hold: hold, taken: taken}
-		in, err := s.run(ctx)
+		var err error
+		in, err = s.run(ctx)
 		if errors.Is(err, keyring.ErrHeld) && s.attempts == 0 { // lost before anything was sent
 			hold, waited = nil, true
 			if in, err = c.wait(ctx, in); err == nil {
